@@ -88,7 +88,7 @@ DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dim
     ops.push_back({PostOp::linear, 0.001f, 0.25f});
   } else { // as layers begin that are quantised by column
     ops.push_back({PostOp::mul, 0, 0, operand(DType::f32, false, kColumns)});
-    for (float& scale : in.back().tensor->as_mutable<float>()) scale *= 0.002f;
+    for (float& scale : in.back().tensor->as_mutable<float>()) scale *= 0.0005f;
     ops.push_back({PostOp::add, 0, 0, operand(DType::f32, false, pick(0, 3) ? kColumns : pick(0, 3))});
   }
   static constexpr PostOp::Kind kKinds[] = {
@@ -268,7 +268,9 @@ void check_conv(const Layer& l) {
   std::vector<OperandInfo> infos = c.infos(), outs{c.out.info()};
   if (pick(0, 3)) infos[1] = c.in[1].info(true);
   const std::string what = to_string(Problem(p));
-  ASSERT_EQ(supports_byte_conv(p, infos, outs, host_target()), "") << what;
+  const std::string refusal = supports_byte_conv(p, infos, outs, host_target());
+  if (p.post_ops.empty() && refusal == "few results: taps first, sums after") return; // direct_conv's
+  ASSERT_EQ(refusal, "") << what;
   c.run(*make_byte_conv(p, infos, outs));
   const int64_t zero = p.x_zero < 0 ? 0 : c.in[static_cast<size_t>(p.x_zero)].tensor->as<int32_t>()[0];
   int64_t taps = 1, numel = 1;

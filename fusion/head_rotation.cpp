@@ -73,12 +73,37 @@ public:
     for (size_t k = 0; k < at.size(); ++k)
       for (size_t v = 0; v < operand_.sizes.size(); ++v)
         at[k] += operand_.coefficients[v * at.size() + k] * index(v, d);
+    carry(program_.at(operand_.buffer), at);
     return value(operand_.buffer, at, 0);
   }
 
   const std::vector<int>& operations() const { return operations_; }
 
 private:
+  /// A view of several dimensions as one counts on in the last of them.
+  void carry(const Buffer& b, SymInts& at) const {
+    for (size_t k = at.size() - 1; k > 0; --k) {
+      if (!b.sizes[k].is_constant() || b.sizes[k].constant() < 1) continue;
+      const SymInt size = b.sizes[k];
+      if (!b.strides.empty() && !provably_equal(b.strides[k - 1], b.strides[k] * size)) continue;
+      SymInt rest = at[k], whole = 0;
+      for (const int v : {0, 1}) {
+        const auto affine = affine_in(rest, c_.var(v).node());
+        if (!affine || !affine->coefficient.is_constant()) continue;
+        const int64_t each = affine->coefficient.constant();
+        if (each % size.constant() != 0) continue;
+        whole += c_.var(v) * SymInt(each / size.constant());
+        rest = affine->rest;
+      }
+      if (rest.is_constant()) {
+        whole += SymInt(rest.constant() / size.constant());
+        rest = rest.constant() % size.constant();
+      }
+      at[k] = rest;
+      at[k - 1] += whole;
+    }
+  }
+
   SymInt index(size_t v, int64_t d) const {
     if (v == 3) return d;
     return operand_.sizes[v].is(1) ? SymInt(0) : c_.var(static_cast<int>(v));
@@ -98,7 +123,8 @@ private:
       if (depth == 0 && std::count(operations_.begin(), operations_.end(), op) == 0)
         operations_.push_back(op);
       const Expr body = simplify(substitute(compute->loops.body, {local, {}}), extents_);
-      const Expr e = stored(body, program_.at(id).dtype);
+      // What is in memory only until it is rotated is as it is within a kernel.
+      const Expr e = depth == 0 ? stored(body, program_.at(id).dtype) : body;
       return joined_ ? expanded(e, depth) : e;
     }
     return nullptr;

@@ -190,19 +190,22 @@ def rotations(session: tensorbox.Session) -> list[str]:
 FORMS = ["halves", "computed", "pairs", "onnx", "onnx interleaved", "microsoft", "microsoft interleaved"]
 SHAPES = [Shape(), Shape(turned=8), Shape(heads=20, shared=20, width=64, turned=64), Shape(heads=3, shared=1, width=10, turned=6),
           Shape(heads=6, shared=2, width=2, turned=2), Shape(batch=2), Shape(heads=20, shared=4, width=64, turned=32, batch=2)]
-TYPES = [(np.float32, "strict", 2e-6), (np.float32, "f16", 5e-3), (np.float16, "strict", 5e-3)]
+HALVES = [(np.float32, "f16", 5e-3), (np.float16, "strict", 5e-3)]
+CASES = [(shape, np.float32, "strict", 2e-6) for shape in SHAPES] + [(shape, *halves) for shape in (SHAPES[0], SHAPES[-1]) for halves in HALVES]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype, precision, tolerance", TYPES)
+@pytest.mark.parametrize("shape, dtype, precision, tolerance", CASES, ids=str)
 def test_attention_rotates(form: str, shape: Shape, dtype: Any, precision: str, tolerance: float) -> None:
     options = dict(device="cuda", state=STATE, state_capacity=40, precision=precision)
     model = decoder(form, shape, dtype)
     session = tensorbox.Session(model, **options)
     name = f"rotates {shape.turned} elements" + (" in pairs" if is_interleaved(form) and shape.turned > 2 else "")
-    assert rotations(session) == [name] * LAYERS
     check_steps(session, Loops(form, shape, dtype), dtype, [1] * 35, tolerance)
+    if dtype == np.float16 and form.startswith(("onnx", "microsoft")):
+        assert not rotations(session)  # one kernel rotates and stores the new key: there is none for attention to store
+        return
+    assert rotations(session) == [name] * LAYERS
     apart = tensorbox.Session(model, disable_passes=["rotate_heads"], **options)
     assert not rotations(apart)
     assert len(session.explain()) <= len(apart.explain()) - LAYERS + 1  # one kernel may gather cosines and sines for all layers

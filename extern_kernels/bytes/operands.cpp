@@ -192,13 +192,13 @@ int first_pairing(const int8_t* block, int64_t size) {
 
 /// [group, column, term] as a panel of sorted quads (Sorted).
 void sort_groups(const std::vector<int8_t>& blocks, int64_t groups, int8_t* to) {
-  constexpr int64_t kHalf = kPanel / 2 * 4;
+  constexpr int64_t kHalf = int64_t{kPanel} / 2 * 4;
   auto* head = reinterpret_cast<int32_t*>(to);
   std::vector<int> pairings(static_cast<size_t>(groups)); // kPairings: none
   for (int64_t half = 0; half < 2; ++half) {
     auto block_of = [&](int64_t group) { return blocks.data() + (2 * group + half) * kHalf; };
     for (int64_t g = 0; g < groups; ++g) pairings[static_cast<size_t>(g)] = first_pairing(block_of(g), kHalf);
-    int32_t* numbers = head + 2 * kPairings + half * groups;
+    int32_t* numbers = head + int64_t{2} * kPairings + half * groups;
     int8_t* weights = to + Sorted::head_bytes(groups) + half * groups * kHalf;
     int32_t done = 0;
     for (int pairing = 0; pairing <= kPairings; ++pairing) {
@@ -230,7 +230,7 @@ void pack_panel(Form form, int64_t panel, int64_t columns, const void* weights, 
   int8_t* at = form == Form::sorted_quads ? unsorted.data() : to + panel_head(form);
   for (int64_t place : steps.places)
     for (int64_t l = 0; l < depth; l += group, at += kPanel * group) {
-      std::array<int8_t, kPanel * 4> block{}; // no memory that `terms` could lie in
+      std::array<int8_t, size_t{kPanel} * 4> block{}; // no memory that `terms` could lie in
       for (int64_t k = 0; k < std::min(group, depth - l); ++k) {
         const int8_t* one = from + place + terms[l + k];
         for (int64_t j = 0; j < width; ++j, one += steps.column) {

@@ -106,7 +106,7 @@ TBX_AVX2 void tile_sorted(const Tile& t, const Terms& terms, int half, const Sor
   for (int r = 0; r < Count; ++r) sum[r] = start_of(t, half);
   const int32_t* numbers = panel.numbers[half];
   const int8_t* weights = panel.weights[half];
-  const int32_t* ends = panel.ends + half * kPairings;
+  const int32_t* ends = panel.ends + int64_t{half} * kPairings;
   int64_t i = 0;
   for (; i < ends[0]; ++i) {
     const int64_t offset = terms.offsets[numbers[i]];

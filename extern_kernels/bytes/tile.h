@@ -58,11 +58,11 @@ struct Sorted {
   const int32_t* numbers[2];
   const int8_t* weights[2];
   Sorted(const int8_t* panel, int64_t groups)
-      : ends(reinterpret_cast<const int32_t*>(panel)), numbers{ends + 2 * kPairings,
-                                                               ends + 2 * kPairings + groups},
-        weights{panel + head_bytes(groups), panel + head_bytes(groups) + kPanel / 2 * 4 * groups} {}
+      : ends(reinterpret_cast<const int32_t*>(panel)), numbers{ends + int64_t{2} * kPairings,
+                                                               ends + int64_t{2} * kPairings + groups},
+        weights{panel + head_bytes(groups), panel + head_bytes(groups) + int64_t{kPanel} / 2 * 4 * groups} {}
   static int64_t head_bytes(int64_t groups) {
-    return (2 * kPairings + 2 * groups) * static_cast<int64_t>(sizeof(int32_t));
+    return (int64_t{2} * kPairings + 2 * groups) * static_cast<int64_t>(sizeof(int32_t));
   }
 };
 

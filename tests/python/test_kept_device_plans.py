@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
-from test_kept_plans import KINDS, F, facts, model_of, node, normal, plan_files, product, report, same
+from test_kept_plans import KINDS, F, check_reference, facts, model_of, node, normal, plan_files, product, report, same
 
 tensorbox = pytest.importorskip("tensorbox")
 
@@ -48,13 +48,7 @@ def test_as_compiled(kind: str, tmp_path: Path) -> None:
     for feed in feeds:
         found = kept.run(feed)
         same(found, compiled.run(feed))
-        wanted = ReferenceEvaluator(model).run(None, feed)
-        tolerance, absolute = (4e-3, 1e-3) if kind == "halves" else (0, 0.031) if kind == "quantized" else (1e-5, 1e-6)
-        for name, value in zip(found, wanted, strict=True):
-            if value.dtype == object or value.dtype.kind in "US":
-                assert found[name].tolist() == value.tolist()
-            else:
-                np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=absolute)
+        check_reference(kind, model, feed, found)
 
 
 @pytest.mark.parametrize("rows", [1, 0, 9])

@@ -112,8 +112,8 @@ void Session::Impl::begin(RunContext& ctx, std::span<const RunTensor> inputs, st
                           const RunOptions& run_options) const {
   TBX_MODEL(outputs.size() == plan->outputs.size(), "{} outputs given, the model has {}", outputs.size(),
             plan->outputs.size());
-  ctx.stop = {run_options.cancel, run_options.time_limit_ms, {}};
-  ctx.stop.asked = run_options.asked;
+  ctx.stop = {
+      .cancel = run_options.cancel, .limit_ms = run_options.time_limit_ms, .asked = run_options.asked};
   if (ctx.stop.active()) ctx.stop.start = run_options.started ? *run_options.started : Clock::now();
   ctx.symbols_before.swap(ctx.symbols);
   bind_symbols(*plan, inputs, ctx.symbols);

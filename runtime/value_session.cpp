@@ -23,9 +23,10 @@ ValueFrame& ValueFrame::body(size_t step, size_t number) {
 }
 
 Stop RunGuard::stop() const {
-  Stop stop{options.cancel, options.time_limit_ms, *options.started};
-  stop.asked = options.asked;
-  return stop;
+  return {.cancel = options.cancel,
+          .limit_ms = options.time_limit_ms,
+          .start = *options.started,
+          .asked = options.asked};
 }
 
 int64_t RunGuard::memory() const { return options.max_memory > 0 ? options.max_memory : memory_limit(); }

@@ -89,8 +89,12 @@ class Steps:
     def __init__(self, session: tensorbox.Session, caches: Arrays, feeds: list[Arrays]) -> None:
         self.session, self.caches, self.feeds = session, caches, feeds
         self.there = [{name: torch.from_numpy(np.ascontiguousarray(array)).cuda() for name, array in step.items()} for step in feeds]
-        self.wall = self.row = self.device = float("inf")
+        self.wall = self.row = float("inf")
         self.devices: list[float] = []
+
+    @property
+    def device(self) -> float:
+        return min(self.devices)
 
     def error(self, expected: list[Arrays]) -> float:
         self.session.set_state(self.caches)
@@ -121,7 +125,6 @@ class Steps:
         last.record()
         last.synchronize()
         self.devices.append(first.elapsed_time(last) / (STEPS - 1) * 1e-3)
-        self.device = min(self.devices)
         del kept
 
 

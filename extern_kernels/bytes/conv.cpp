@@ -107,11 +107,6 @@ public:
 private:
   static constexpr int64_t kGroup = group_of(kFormOf<N>);
 
-  static bool is_known(const OperandInfo& w) { return w.constant && !w.strides.empty(); }
-  static TensorRef tensor_of(const OperandInfo& w) {
-    return {const_cast<std::byte*>(w.constant->data), w.dtype, w.sizes, w.strides};
-  }
-
   /// Where the terms of a result lie, and which weights belong to them.
   struct Places {
     std::vector<int64_t> starts; ///< in elements from the first
@@ -312,19 +307,9 @@ std::string supports_byte_conv(const Problem& problem, std::span<const OperandIn
 
 std::unique_ptr<ExternKernel> make_byte_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                              std::span<const OperandInfo>) {
-  const auto& p = std::get<ConvProblem>(problem);
   // Quads of unsigned weights want the sums of rows, which several places of an image make.
-  if (const bytes::Form form = bytes::best_form();
-      form != bytes::Form::pairs && inputs[1].dtype == DType::i8) {
-    auto quads = std::make_unique<bytes::ByteConv<uint8_t>>(p, form);
-    if (quads->suits(inputs[1])) {
-      quads->keep(inputs[1]);
-      return quads;
-    }
-  }
-  auto pairs = std::make_unique<bytes::ByteConv<int16_t>>(p, bytes::Form::pairs);
-  pairs->keep(inputs[1]);
-  return pairs;
+  return bytes::fastest<bytes::ByteConv>(std::get<ConvProblem>(problem), inputs[1],
+                                         inputs[1].dtype == DType::i8);
 }
 
 } // namespace tbx::extern_kernels

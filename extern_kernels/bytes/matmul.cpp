@@ -132,10 +132,6 @@ private:
   }
 
   static Terms terms(int64_t k, const int64_t* start) { return {start, 1, (k + kGroup - 1) / kGroup}; }
-  static bool is_known(const OperandInfo& b) { return b.constant && !b.strides.empty(); }
-  static TensorRef tensor_of(const OperandInfo& b) {
-    return {const_cast<std::byte*>(b.constant->data), b.dtype, b.sizes, b.strides};
-  }
   int64_t matrix_bytes(const TensorRef& b) const {
     return panels_of(Stack{b}.columns()) * panel_bytes(form_, terms(Stack{b}.rows(), nullptr));
   }
@@ -193,17 +189,7 @@ std::string supports_byte_matmul(const Problem& problem, std::span<const Operand
 
 std::unique_ptr<ExternKernel> make_byte_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo>) {
-  const auto& p = std::get<MatMulProblem>(problem);
-  if (const bytes::Form form = bytes::best_form(); form != bytes::Form::pairs) {
-    auto quads = std::make_unique<bytes::ByteMatMul<uint8_t>>(p, form);
-    if (quads->suits(inputs[1])) {
-      quads->keep(inputs[1]);
-      return quads;
-    }
-  }
-  auto pairs = std::make_unique<bytes::ByteMatMul<int16_t>>(p, bytes::Form::pairs);
-  pairs->keep(inputs[1]);
-  return pairs;
+  return bytes::fastest<bytes::ByteMatMul>(std::get<MatMulProblem>(problem), inputs[1], true);
 }
 
 } // namespace tbx::extern_kernels

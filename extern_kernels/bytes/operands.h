@@ -1,6 +1,7 @@
 // Operands of products of 8-bit integers in the form that the loops read.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "extern_kernels/bytes/tile.h"
@@ -13,6 +14,27 @@ inline constexpr int64_t kSlack = 4;
 
 /// The form whose rows have these numbers.
 template <class N> inline constexpr Form kFormOf = sizeof(N) == 2 ? Form::pairs : Form::quads;
+
+/// Whether weights are known, and can be packed once.
+inline bool is_known(const OperandInfo& w) { return w.constant && !w.strides.empty(); }
+inline TensorRef tensor_of(const OperandInfo& w) {
+  return {const_cast<std::byte*>(w.constant->data), w.dtype, w.sizes, w.strides};
+}
+
+/// The kernel with the form that is the fastest one for these weights; `quads`: it may be one of quads.
+template <template <class> class Kernel, class Problem>
+std::unique_ptr<ExternKernel> fastest(const Problem& problem, const OperandInfo& weights, bool quads) {
+  if (const Form form = best_form(); quads && form != Form::pairs) {
+    auto kernel = std::make_unique<Kernel<uint8_t>>(problem, form);
+    if (kernel->suits(weights)) {
+      kernel->keep(weights);
+      return kernel;
+    }
+  }
+  auto kernel = std::make_unique<Kernel<int16_t>>(problem, Form::pairs);
+  kernel->keep(weights);
+  return kernel;
+}
 
 /// A zero point as such a number; bytes are counted from 0 on.
 template <class N> int32_t zero_number(DType type, int32_t zero) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "base/isa.h"
@@ -205,15 +206,14 @@ void multiply(Form, const Tile&, const Terms&, bool, int32_t*) { TBX_INTERNAL(fa
 static Form find_form() { return Form::pairs; }
 #endif
 
-static std::atomic<const Form*> pretended = nullptr;
+static std::atomic<std::optional<Form>> pretended;
 
 Form best_form() {
   static const Form found = find_form();
-  const Form* other = pretended;
-  return other ? *other : found;
+  return pretended.load().value_or(found);
 }
 
-PretendedForm::PretendedForm(Form form) { pretended = new Form(form); }
-PretendedForm::~PretendedForm() { delete pretended.exchange(nullptr); }
+PretendedForm::PretendedForm(Form form) { pretended = form; }
+PretendedForm::~PretendedForm() { pretended = std::nullopt; }
 
 } // namespace tbx::extern_kernels::bytes

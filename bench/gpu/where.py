@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Where the time of a run goes on an NVIDIA GPU: every kernel of one run, as the driver times them.
 
-    python bench/gpu/where.py NAME...     # of bench/gpu/models.py, or MODEL:PRECISION:PAST of a decoder of the zoo;
+    python bench/gpu/where.py NAME...     # of bench/gpu/models.py, MODEL:PRECISION of the zoo, or
+                                          # MODEL:PRECISION:PAST of one of its decoders;
                                           # NAME:torch has those of torch.compile, as a graph
 
 Prints the kernels of the run by their share: how often, their time, the gaps before them, and what a generated kernel
@@ -48,6 +49,22 @@ def of_network(name: str) -> tuple[Callable[[], object], list[dict[str, Any]]]:
     return bound, []
 
 
+def of_zoo(name: str) -> tuple[Callable[[], object], list[dict[str, Any]]]:
+    import numpy as np
+    import tensorbox
+    import zoo
+
+    model, precision = name.split(":")
+    folder = zoo.folder(model)
+    with np.load(folder / "inputs.npz") as arrays:
+        inputs = {n: torch.from_numpy(a).cuda() for n, a in arrays.items()}
+    session = tensorbox.Session(str(folder / "model.onnx"), device="cuda", precision=precision)
+    kept = {n: torch.from_dlpack(y) for n, y in session.run_async(inputs, torch.cuda.current_stream()).items()}
+    torch.cuda.synchronize()
+    bound = session.bind(inputs, out=kept)
+    return lambda: bound.run_async(torch.cuda.current_stream()), session.explain()
+
+
 def of_decoder(name: str) -> tuple[Callable[[], object], list[dict[str, Any]]]:
     import decode
 
@@ -84,7 +101,8 @@ def kernels_of(run: Callable[[], object]) -> list[list[dict[str, Any]]]:
 
 
 def show(name: str) -> None:
-    run, report = of_decoder(name) if name.count(":") == 2 else of_network(name)
+    colons = 0 if name.endswith(":torch") else name.count(":")
+    run, report = (of_network, of_zoo, of_decoder)[colons](name)
     does = {k["name"]: ", ".join(n.split("/")[-1] for n in k["nodes"][:3]) for k in report}
     runs = kernels_of(run)
     kernels = min(runs, key=lambda r: r[-1]["ts"] + r[-1]["dur"] - r[0]["ts"])

@@ -63,6 +63,16 @@ struct KernelNode {
   Context context = nullptr;
 };
 
+/// CUDA_MEMSET_NODE_PARAMS
+struct FillNode {
+  Pointer to = 0;
+  size_t pitch = 0;
+  unsigned value = 0, element_bytes = 1;
+  size_t width = 0, height = 1; ///< elements, lines
+};
+
+// CUgraphNodeType
+inline constexpr int kFillNode = 2;
 // CUdevice_attribute
 inline constexpr int kMultiprocessors = 16, kL2Bytes = 38, kMajor = 75, kMinor = 76, kSharedBytesOptin = 97;
 // CUfunction_attribute
@@ -124,6 +134,13 @@ inline constexpr Result kOutOfMemory = 2, kNotReady = 600;
   X(cuFuncSetAttribute, Function, int, int)                                                                  \
   X(cuLaunchKernelEx, const LaunchConfig*, Function, void**, void**)                                         \
   X(cuGraphGetNodes, GraphHandle, GraphNode*, size_t*)                                                       \
+  X(cuGraphNodeGetType, GraphNode, int*)                                                                     \
+  X(cuGraphNodeGetDependencies_v2, GraphNode, GraphNode*, void*, size_t*)                                    \
+  X(cuGraphNodeGetDependentNodes_v2, GraphNode, GraphNode*, void*, size_t*)                                  \
+  X(cuGraphAddDependencies_v2, GraphHandle, const GraphNode*, const GraphNode*, const void*, size_t)         \
+  X(cuGraphDestroyNode, GraphNode)                                                                           \
+  X(cuGraphMemsetNodeGetParams, GraphNode, FillNode*)                                                        \
+  X(cuGraphAddMemsetNode, GraphNode*, GraphHandle, const GraphNode*, size_t, const FillNode*, Context)       \
   X(cuGraphInstantiateWithFlags, GraphExec*, GraphHandle, unsigned long long)                                \
   X(cuGraphMemcpyNodeGetParams, GraphNode, CopyNode*)                                                        \
   X(cuGraphExecMemcpyNodeSetParams, GraphExec, GraphNode, const CopyNode*, Context)                          \

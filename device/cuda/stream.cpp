@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/cuda/graph_zeros.h"
 #include "device/pieces.h"
 
 namespace tbx::device::cuda {
@@ -42,15 +43,19 @@ struct RecordedLaunch {
 
 class CudaGraph final : public Graph {
 public:
-  /// `copies`, `launches`: nodes of the graph.
+  /// `copies`, `launches`: nodes of the graph. `zeros`: memory that it uses, or null.
   CudaGraph(std::shared_ptr<const ContextOwner> context, GraphHandle graph, std::vector<GraphNode> copies,
-            std::vector<GraphNode> uploads, std::vector<RecordedLaunch> launches)
+            std::vector<GraphNode> uploads, std::vector<RecordedLaunch> launches,
+            std::unique_ptr<GraphZeros> zeros)
       : context_(std::move(context)), graph_(graph), copies_(std::move(copies)), uploads_(std::move(uploads)),
-        launches_(std::move(launches)) {
-    check(driver().cuGraphGetNodes(graph_, nullptr, &nodes_), "cuGraphGetNodes");
-    if (Result r = driver().cuGraphInstantiateWithFlags(&exec, graph_, 0); r != 0) {
+        launches_(std::move(launches)), zeros_(std::move(zeros)) {
+    try {
+      if (zeros_) zeros_->fill_first(graph_);
+      check(driver().cuGraphGetNodes(graph_, nullptr, &nodes_), "cuGraphGetNodes");
+      check(driver().cuGraphInstantiateWithFlags(&exec, graph_, 0), "cuGraphInstantiate");
+    } catch (...) {
       driver().cuGraphDestroy(graph_);
-      check(r, "cuGraphInstantiate");
+      throw;
     }
   }
   ~CudaGraph() override {
@@ -102,6 +107,7 @@ private:
   GraphHandle graph_;
   std::vector<GraphNode> copies_, uploads_;
   std::vector<RecordedLaunch> launches_;
+  std::unique_ptr<GraphZeros> zeros_;
   size_t nodes_ = 0;
 };
 
@@ -178,6 +184,7 @@ public:
   }
   void begin_capture() override {
     Current current(*context_);
+    if (!zeros_) zeros_ = std::make_unique<GraphZeros>(context_); // nothing may ask for memory meanwhile
     check(driver().cuStreamBeginCapture_v2(stream_, kThreadLocal), "cuStreamBeginCapture");
     copies_.clear();
     uploads_.clear();
@@ -190,8 +197,10 @@ public:
     GraphHandle graph = nullptr;
     recording_ = false;
     check(driver().cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
+    std::unique_ptr<GraphZeros> zeros;
+    if (zeros_->begun()) zeros = std::move(zeros_);
     auto out = std::make_unique<CudaGraph>(context_, graph, std::move(copies_), std::move(uploads_),
-                                           std::move(launches_));
+                                           std::move(launches_), std::move(zeros));
     check(driver().cuGraphUpload(out->exec, stream_), "cuGraphUpload");
     return out;
   }
@@ -221,6 +230,7 @@ public:
   }
 
   void* handle() const override { return stream_; }
+  void* zeros(size_t bytes) const { return recording_ ? zeros_->take(bytes) : nullptr; }
 
 private:
   /// What the next node will wait for.
@@ -252,6 +262,7 @@ private:
   bool owned_ = true, recording_ = false;
   std::vector<GraphNode> copies_, uploads_; ///< recorded so far
   std::vector<RecordedLaunch> launches_;
+  std::unique_ptr<GraphZeros> zeros_; ///< of the next graph
   Pieces<GraphNode> pieces_;
   CudaGraph* updated_ = nullptr; ///< gets the next starts of kernels
   size_t first_ = 0, next_ = 0;
@@ -261,6 +272,10 @@ private:
 } // namespace
 
 StreamHandle handle_of(const Stream& stream) { return static_cast<StreamHandle>(stream.handle()); }
+
+void* zeros_of_graph(const Stream& stream, size_t bytes) {
+  return static_cast<const CudaStream&>(stream).zeros(bytes);
+}
 
 bool is_capturing(const Stream& stream) {
   int status = 0; // CUstreamCaptureStatus; 0: none

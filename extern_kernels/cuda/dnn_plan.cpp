@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/side_by_side.h"
+#include "device/cuda/graph_zeros.h"
 
 namespace tbx::extern_kernels::cuda::dnn {
 
@@ -61,7 +62,7 @@ Owner::Lent::~Lent() {
 
 Plans::Plans(std::shared_ptr<const ContextOwner> context, std::shared_ptr<Graph> graph, const PlanWish& wish)
     : context_(std::move(context)), owner_(owner_of(context_)), graph_(std::move(graph)), wish_(wish),
-      problem_(fmt::format("{}, arithmetic {}, compiled {}, most {}\n{}", version(),
+      problem_(fmt::format("{}, fills ahead, arithmetic {}, compiled {}, most {}\n{}", version(),
                            static_cast<int>(wish.arithmetic), wish.runtime_compiled, wish.most,
                            graph_->text())) {
   const Current current(*context_);
@@ -181,6 +182,10 @@ bool Plans::may_be_taken(Descriptor engine) const {
          !has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes, {kNoteTensorCore});
 }
 
+bool Plans::Plan::has_zeros() const {
+  return workspace > 0 && workspace <= static_cast<int64_t>(device::cuda::kMostZeros);
+}
+
 bool Plans::Plan::make(Handle handle) {
   const Library& l = library();
   int64_t count = 0;
@@ -270,7 +275,10 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
       }
       return true;
     };
-    measured_ = ways == 1 ? 0 : fastest(handle, ways, addresses.hot, work);
+    std::vector<Bytes> zeros(ways);
+    for (size_t i = 0; i < plans_.size(); ++i)
+      if (plans_[i].has_zeros()) zeros[i] = {addresses.workspace, static_cast<size_t>(plans_[i].workspace)};
+    measured_ = ways == 1 ? 0 : fastest(handle, ways, addresses.hot, work, zeros);
     if (measured_) keep();
   }
   auto fits = [&](const Plan& p) { return p.workspace <= addresses.workspace_bytes; };
@@ -287,7 +295,11 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
     if (other == plans_.end()) return false;
     which = static_cast<size_t>(other - plans_.begin());
   }
-  execute(which, addresses);
+  Addresses there = addresses;
+  if (plans_[which].has_zeros())
+    if (void* own = device::cuda::zeros_of_graph(stream, static_cast<size_t>(plans_[which].workspace)))
+      there.workspace = own;
+  execute(which, there);
   return true;
 }
 

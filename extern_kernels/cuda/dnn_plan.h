@@ -100,6 +100,7 @@ private:
     std::unique_ptr<Object> plan;
     int64_t engine = -1, workspace = 0;
     bool make(Handle handle);
+    bool has_zeros() const; ///< its workspace may be of the memory that graphs clear ahead of their work
   };
   int most_handles() const {
     return wish_.runtime_compiled ? Owner::kForCompiledPlans : Owner::kForFoundPlans;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/graph_zeros.h"
 #include "device/cuda/nvrtc.h"
 
 namespace tbx::extern_kernels::cuda {
@@ -52,8 +53,8 @@ private:
 /// Work as a graph, as sessions run it: there a kernel waits longer for a memset before it than in a stream.
 class Recorded {
 public:
-  /// Empty where the stream cannot be recorded, or the work not.
-  Recorded(StreamHandle stream, const std::function<bool()>& work) {
+  /// Empty where the stream cannot be recorded, or the work not. Fills of `zeros` are not part of it.
+  Recorded(StreamHandle stream, const Bytes& zeros, const std::function<bool()>& work) {
     constexpr int kThreadLocal = 1; // CUstreamCaptureMode
     if (driver().cuStreamBeginCapture_v2(stream, kThreadLocal) != 0) return;
     bool works = false;
@@ -64,6 +65,7 @@ public:
       throw;
     }
     end(stream);
+    if (works && graph_ && take_out_fills(graph_, zeros.data, zeros.size)) zeros_ = zeros;
     if (!works || !graph_ || driver().cuGraphInstantiateWithFlags(&exec_, graph_, 0) != 0) exec_ = nullptr;
   }
   ~Recorded() {
@@ -72,6 +74,12 @@ public:
   }
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;
+  /// Ahead of start().
+  void prepare(StreamHandle stream) const {
+    if (zeros_.size > 0)
+      check(driver().cuMemsetD8Async(reinterpret_cast<Pointer>(zeros_.data), 0, zeros_.size, stream),
+            "clearing memory");
+  }
   bool start(StreamHandle stream) const {
     if (exec_) check(driver().cuGraphLaunch(exec_, stream), "cuGraphLaunch");
     return exec_ != nullptr;
@@ -83,6 +91,7 @@ private:
   }
   GraphHandle graph_ = nullptr;
   GraphExec exec_ = nullptr;
+  Bytes zeros_;
 };
 
 } // namespace
@@ -110,7 +119,7 @@ bool measuring() {
 }
 
 std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const Bytes> hot,
-                              const std::function<bool(size_t)>& work) {
+                              const std::function<bool(size_t)>& work, std::span<const Bytes> zeros) {
   const Scratch cache(kCache);
   const auto at = reinterpret_cast<Pointer>(cache.data());
   Timer timer;
@@ -118,7 +127,7 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
   float best_ms = 0;
   for (size_t i = 0; i < count; ++i) {
     if (!work(i)) continue; // also loads its code
-    const Recorded recorded(stream, [&] { return work(i); });
+    const Recorded recorded(stream, zeros.empty() ? Bytes() : zeros[i], [&] { return work(i); });
     std::vector<float> times;
     // A host that is busy comes late now and then: such a round is done again.
     for (int round = 0; round < kMostRounds && static_cast<int>(times.size()) < kRounds; ++round) {
@@ -127,6 +136,7 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
         if (h.size > 0 && h.size <= kCache / 8)
           check(driver().cuMemcpyDtoDAsync_v2(at, reinterpret_cast<Pointer>(h.data), h.size, stream),
                 "reading into the cache");
+      recorded.prepare(stream);
       timer.begin(stream);
       if (!recorded.start(stream)) work(i);
       timer.end(stream);

@@ -57,6 +57,9 @@ struct LaunchShape {
   uint32_t blocks = 1, threads = 1;
   uint32_t shared_bytes = 0; ///< dynamic shared memory of a block
   bool overlap = false; ///< may start before its predecessor ends: the kernel itself waits for its results
+  /// Blocks that follow each other and read each other's shared memory, where the kernel's text does not say
+  /// so.
+  uint32_t cluster = 1;
 };
 
 /// A point in a stream's work.

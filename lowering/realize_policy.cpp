@@ -46,13 +46,18 @@ bool is_product(const ir::Program& program, ir::BufferId id) {
 }
 
 /// Little work on every element of a product, which the product's kernel can do before it stores the element.
-bool finishes_product(const ir::Program& program, const ir::Loops& loops) {
+/// `of_integers`: of sums of integers, too, which are made floats and scaled by two numbers.
+bool finishes_product(const ir::Program& program, const ir::Loops& loops, bool of_integers = false) {
   if (loops.kind != ir::LoopKind::pointwise || loops.dtype != DType::f32) return false;
-  int products = 0, residuals = 0, vectors = 0;
+  int products = 0, residuals = 0, vectors = 0, casts = 0;
   bool simple = true;
   ir::visit(loops.body, [&](ir::Expr n) {
     if (n->op == ir::Op::add || n->op == ir::Op::mul || n->op == ir::Op::max || n->op == ir::Op::constant)
       return;
+    if (n->op == ir::Op::cast && n->args[0]->dtype == DType::i32) {
+      ++casts;
+      return;
+    }
     simple &= n->op == ir::Op::load && !n->mask();
     if (!simple) return;
     const ir::SymInts& sizes = program.at(n->buffer).sizes;
@@ -68,8 +73,10 @@ bool finishes_product(const ir::Program& program, const ir::Loops& loops) {
       simple &= sizes.size() <= 1; // a bias or a scale
     }
   });
+  const int ops = ir::count({&loops.body, 1}).ops;
+  if (of_integers && casts == 1) return simple && products == 1 && residuals == 0 && vectors <= 3 && ops <= 5;
   // A bias and a residual, between which norms stand that read their sum several times.
-  return simple && products == 1 && residuals <= 1 && vectors <= 1 && ir::count({&loops.body, 1}).ops <= 3;
+  return simple && casts == 0 && products == 1 && residuals <= 1 && vectors <= 1 && ops <= 3;
 }
 
 } // namespace
@@ -99,7 +106,7 @@ void realize_if_in_parts(ir::Program& program, const ir::TensorBox& x) {
   if (storage.is_realized() || x.is_identity_view()) return;
   const ir::Loops& loops = storage.loops();
   if (!ir::provably_equal(ir::product(x.sizes()), ir::product(loops.ranges)) &&
-      finishes_product(program, loops))
+      finishes_product(program, loops, program.target.cuda))
     storage.realize(program, "end of a product that is seen in parts");
 }
 

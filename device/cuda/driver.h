@@ -23,13 +23,13 @@ using GraphHandle = struct CUgraph_st*;
 using GraphNode = struct CUgraphNode_st*;
 using GraphExec = struct CUgraphExec_st*;
 
-/// CUlaunchAttribute. `value` is a union of 64 bytes, of which we set one int.
+/// CUlaunchAttribute. `value` is a union of 64 bytes, of which we set one int or three.
 struct LaunchAttribute {
   int id = 0;
   char pad[4] = {};
   alignas(8) char value[64] = {};
 };
-inline constexpr int kProgrammaticStreamSerialization = 6;
+inline constexpr int kClusterDimension = 4, kProgrammaticStreamSerialization = 6;
 
 /// CUlaunchConfig
 struct LaunchConfig {

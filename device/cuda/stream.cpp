@@ -1,5 +1,7 @@
 #include "device/cuda/stream.h"
 
+#include <array>
+#include <cstring>
 #include <vector>
 
 #include "base/error.h"
@@ -159,12 +161,19 @@ public:
     LaunchConfig config;
     config.grid_x = shape.blocks, config.block_x = shape.threads, config.shared_bytes = shape.shared_bytes;
     config.stream = stream_;
-    LaunchAttribute overlap;
+    std::array<LaunchAttribute, 2> attributes;
+    config.attributes = attributes.data();
     // Of several nodes that it waits for it waits for the ends.
     if (shape.overlap && (!recording_ || last_nodes().size() == 1)) {
+      LaunchAttribute& overlap = attributes[config.num_attributes++];
       overlap.id = kProgrammaticStreamSerialization;
       overlap.value[0] = 1; // an int, little-endian
-      config.attributes = &overlap, config.num_attributes = 1;
+    }
+    if (shape.cluster > 1) {
+      LaunchAttribute& cluster = attributes[config.num_attributes++];
+      cluster.id = kClusterDimension;
+      const uint32_t sizes[] = {shape.cluster, 1, 1};
+      std::memcpy(cluster.value, sizes, sizeof sizes);
     }
     check(driver().cuLaunchKernelEx(&config, function, const_cast<void**>(arguments.data()), nullptr),
           "starting a kernel");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <mutex>
 
@@ -27,7 +28,8 @@ const char* const kText =
 constexpr int64_t kTile = 64;  ///< rows and columns of a block, and terms that it multiplies at a time
 constexpr int64_t kJoined = 8; ///< rows of a block that joins
 constexpr int64_t kRound = 16; ///< packed columns are padded to that
-constexpr size_t kOuter = 3;   ///< dimensions of a batch, or of an image
+constexpr int64_t kLargestCluster = 8; ///< that every GPU with clusters takes
+constexpr size_t kOuter = 3;           ///< dimensions of a batch, or of an image
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
@@ -60,7 +62,8 @@ public:
       : problem_(problem), conv_(std::get_if<ConvProblem>(&problem_)),
         product_(std::get_if<MatMulProblem>(&problem_)), device_(device), load_(std::move(load)),
         multiprocessors_(multiprocessors > 0 ? multiprocessors : device.properties().multiprocessors),
-        a_type_(inputs[0].dtype), result_type_(outputs[0].dtype), w_(inputs[1]),
+        has_clusters_(!load_ && has_clusters(device.properties())), a_type_(inputs[0].dtype),
+        result_type_(outputs[0].dtype), w_(inputs[1]),
         plain_(conv_ ? make_cuda_conv : make_cuda_matmul, device, problem, inputs, outputs) {
     for (const PostOp& op : post_ops())
       if (op.operand >= 0) read_types_ |= 1u << static_cast<int>(inputs[op.operand].dtype);
@@ -108,12 +111,13 @@ public:
     device::LaunchShape shape;
     shape.threads = 128;
     shape.blocks = static_cast<uint32_t>(blocks_of(a) * a.splits);
+    if (has_clusters_) shape.cluster = static_cast<uint32_t>(a.splits);
     void* pointers[] = {&a};
     args.stream->launch(kernels.product, shape, pointers);
     notes_.add(fmt::format("[{} x {} x {} x {}]{}{}", a.groups, a.rows, a.terms, a.columns,
                            vector ? "" : ", bytes one by one",
                            a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
-    if (a.splits == 1) return;
+    if (a.splits == 1 || has_clusters_) return;
     shape.blocks = static_cast<uint32_t>(a.groups * (up(a.rows, kJoined) / kJoined) * a.column_tiles);
     args.stream->launch(kernels.join, shape, pointers);
   }
@@ -145,9 +149,9 @@ private:
   static int64_t packed_bytes(const Call& call) {
     return sums_bytes(call) + up(call.weights.all_columns * call.weights.packed_terms, 256);
   }
-  static int64_t partial_bytes(const Call& call) {
+  int64_t partial_bytes(const Call& call) const {
     const ByteArguments& a = call.product;
-    return a.splits == 1 ? 0 : int64_t{a.splits} * a.groups * a.rows * a.columns * 4;
+    return a.splits == 1 || has_clusters_ ? 0 : int64_t{a.splits} * a.groups * a.rows * a.columns * 4;
   }
   static void place_weights(Call& call, char* at) {
     call.product.sums = call.weights.sums = reinterpret_cast<int*>(at);
@@ -187,16 +191,20 @@ private:
     return call;
   }
 
-  /// Where there are fewer blocks than places for them, several share the terms of a tile; joining their sums
-  /// costs about as much as four tiles of terms.
+  /// Where there are fewer blocks than places for them, several share the terms of a tile. To join their sums
+  /// costs about as much as four tiles of terms, and within a cluster, which has a power of two of blocks, as
+  /// one.
   void share_terms(ByteArguments& a) const {
-    constexpr int64_t kFewest = 6;
+    const int64_t fewest = has_clusters_ ? 3 : 6;
     const int64_t tiles = std::max<int64_t>(1, up(a.packed_terms, kTile) / kTile);
     const int64_t places = int64_t{2} * multiprocessors_;
     int64_t splits = std::clamp<int64_t>(places / std::max<int64_t>(1, blocks_of(a)), 1,
-                                         std::max<int64_t>(1, tiles / kFewest));
+                                         std::max<int64_t>(1, tiles / fewest));
+    if (has_clusters_)
+      splits = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(splits, kLargestCluster))));
     a.tiles_of_split = as_int((tiles + splits - 1) / splits);
-    a.splits = as_int((tiles + a.tiles_of_split - 1) / a.tiles_of_split);
+    // A block of a cluster may have no terms.
+    a.splits = as_int(has_clusters_ ? splits : (tiles + a.tiles_of_split - 1) / a.tiles_of_split);
     if (blocks_of(a) * a.splits > std::numeric_limits<int>::max())
       a.splits = 1, a.tiles_of_split = as_int(tiles);
   }
@@ -313,9 +321,9 @@ private:
     std::call_once(once_[vector][taps], [&] {
       const std::string text =
           fmt::format("#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
-                      "{}{}\n{}",
+                      "#define CLUSTERS {}\n{}{}\n{}",
                       a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
-                      taps ? 1 : 0, macros_of_end(), loops_arguments(), kText);
+                      taps ? 1 : 0, has_clusters_ ? 1 : 0, macros_of_end(), loops_arguments(), kText);
       // At the same time: the product alone takes as long as all texts of most models.
       rethrow_first(side_by_side(2, [&](size_t i) {
         (i == 0 ? c.of_product : c.of_others) = load_(fmt::format("#define PRODUCT {}\n{}", 1 - i, text));
@@ -367,6 +375,7 @@ private:
   device::Device& device_;
   Load load_;
   int multiprocessors_;
+  bool has_clusters_;
   DType a_type_, result_type_;
   unsigned read_types_ = 0; ///< of operands of post-operations, a bit each
   OperandInfo w_;

@@ -39,8 +39,8 @@ bool measuring();
 /// Queues each of `count` ways several times, as a graph where the stream can be recorded, each time behind a
 /// write that fills the cache and a read of the `hot` bytes, as in a network whose weights do not stay in the
 /// cache while its activations do. The fastest way, without the slowest rounds; nullopt when none works.
-/// `work` gives false where a way does not work. `zeros`: by way, memory whose fills with zeros are not timed,
-/// as sessions have them ahead of their graphs; empty: none. Waits for the stream.
+/// `work` gives false where a way does not work. `zeros`: by way, memory whose fills with zeros are not
+/// timed, as sessions have them ahead of their graphs; empty: none. Waits for the stream.
 std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, std::span<const Bytes> hot,
                               const std::function<bool(size_t)>& work, std::span<const Bytes> zeros = {});
 

@@ -56,6 +56,11 @@ std::span<const Pass> graph_passes() {
       Pass{"join_packed_products",
            "MatMulNBits(x, v), MatMulNBits(x, w), on a GPU -> Split(MatMulNBits(x, [v w]))", nullptr,
            kCompileOnly, join_packed_products},
+      Pass{"join_integer_products",
+           "MatMulInteger(x, v)*s, MatMulInteger(x, w)*t, on a GPU, split into heads -> "
+           "Split(MatMulInteger(x, "
+           "[v w])*[s t])",
+           nullptr, kCompileOnly, join_integer_products},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
            fuse_layer_norm, 17},
       Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm, 23},

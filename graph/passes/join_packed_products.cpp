@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "graph/node_attributes.h"
-#include "graph/passes/match.h"
+#include "graph/passes/join.h"
 #include "graph/passes/passes.h"
 
 namespace tbx::graph {
@@ -23,23 +23,14 @@ public:
     for (size_t i = 0; i < g_.nodes.size(); ++i)
       if (auto kind = find(g_.nodes[i])) groups[*kind].push_back(static_cast<int>(i));
     std::map<int, std::vector<Node>> made; // by the first node that they replace: no result was read before
-    std::vector<char> gone(g_.nodes.size(), 0);
-    int joined = 0;
+    std::vector<int> gone;
     for (const auto& [kind, products] : groups) {
       if (products.size() < 2) continue;
       made[products[0]] = join(products);
-      for (int i : products) gone[i] = 1;
-      joined += static_cast<int>(products.size());
+      gone.insert(gone.end(), products.begin(), products.end());
     }
-    if (joined == 0) return 0;
-    std::vector<Node> nodes;
-    for (size_t i = 0; i < gone.size(); ++i) {
-      if (auto it = made.find(static_cast<int>(i)); it != made.end())
-        std::move(it->second.begin(), it->second.end(), std::back_inserter(nodes));
-      if (!gone[i]) nodes.push_back(std::move(g_.nodes[i]));
-    }
-    g_.nodes = std::move(nodes);
-    set_producers(g_);
+    const int joined = static_cast<int>(gone.size());
+    if (joined > 0) replace_nodes(g_, std::move(made), gone);
     return joined;
   }
 
@@ -75,18 +66,9 @@ private:
 
   /// Those of all columns, one after the other.
   ValueId joined(const std::vector<int>& products, size_t input) {
-    const Tensor& first = *g_.at(g_.nodes[products[0]].inputs[input]).constant;
-    std::vector<int64_t> dims = first.dims;
-    dims[0] = 0;
-    for (int i : products) dims[0] += g_.at(g_.nodes[i].inputs[input]).constant->dims[0];
-    Tensor all = Tensor::make(first.dtype, dims);
-    auto* to = all.mutable_data();
-    for (int i : products) {
-      const Tensor& part = *g_.at(g_.nodes[i].inputs[input]).constant;
-      to = std::copy_n(part.data, part.bytes(), to);
-      drop_pages(part); // nobody reads it again
-    }
-    return e_.add_constant(std::move(all), "");
+    std::vector<const Tensor*> parts;
+    for (int i : products) parts.push_back(g_.at(g_.nodes[i].inputs[input]).constant.get());
+    return e_.add_constant(end_to_end(parts), "");
   }
 
   std::vector<Node> join(const std::vector<int>& products) {
@@ -94,15 +76,13 @@ private:
     Node product = first;
     for (size_t i = kWeights; i < first.inputs.size(); ++i)
       if (first.inputs[i] >= 0) product.inputs[i] = joined(products, i);
-    Tensor lengths = Tensor::make(DType::i64, {static_cast<int64_t>(products.size())});
+    std::vector<int64_t> lengths;
     int64_t columns = 0;
     std::vector<ValueId> parts;
-    for (size_t i = 0; i < products.size(); ++i) {
-      const Node& node = g_.nodes[products[i]];
-      const int64_t n = attribute_or<int64_t>(node, "N", 0);
-      lengths.as_mutable<int64_t>()[i] = n;
-      columns += n;
-      parts.push_back(node.outputs[0]);
+    for (int i : products) {
+      lengths.push_back(attribute_or<int64_t>(g_.nodes[i], "N", 0));
+      columns += lengths.back();
+      parts.push_back(g_.nodes[i].outputs[0]);
     }
     product.attributes["N"] = columns;
     ValueType type = g_.at(first.outputs[0]).type;
@@ -111,14 +91,7 @@ private:
     const ValueId result = e_.add_value(g_.at(first.outputs[0]).name + " and more", type);
     g_.at(result).stored = g_.at(parts[0]).stored;
     product.outputs = {result};
-    Node split;
-    split.op_type = "Split";
-    split.opset = 13;
-    split.name = product.name;
-    split.origin = product.origin;
-    split.inputs = {result, e_.add_constant(std::move(lengths), "")};
-    split.outputs = std::move(parts);
-    split.attributes["axis"] = static_cast<int64_t>(type.shape->size()) - 1;
+    Node split = split_of(e_, product, result, std::move(parts), lengths);
     return {std::move(product), std::move(split)};
   }
 

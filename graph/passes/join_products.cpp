@@ -12,7 +12,7 @@
 #include <map>
 
 #include "graph/node_attributes.h"
-#include "graph/passes/match.h"
+#include "graph/passes/join.h"
 #include "graph/passes/passes.h"
 
 namespace tbx::graph {
@@ -66,7 +66,7 @@ public:
         join(kind, products);
         joined += static_cast<int>(products.size());
       }
-    if (joined > 0) insert();
+    if (joined > 0) replace_nodes(g_, std::move(made_), replaced_);
     return joined;
   }
 
@@ -174,19 +174,10 @@ private:
   }
 
   /// The rows of all weights side by side, or one after the other where they are transposed.
-  static Tensor joined_weights(const Kind& kind, const std::vector<Product>& products, int64_t columns) {
-    Tensor all = Tensor::make(kind.type, kind.transposed ? std::vector<int64_t>{columns, kind.rows}
-                                                         : std::vector<int64_t>{kind.rows, columns});
-    // Row by row of all, or one whole after the other.
-    const int64_t pieces = kind.transposed ? 1 : kind.rows;
-    auto* to = all.mutable_data();
-    for (int64_t i = 0; i < pieces; ++i)
-      for (const Product& p : products) {
-        const int64_t bytes = p.weights->numel() * size_of(kind.type) / std::max<int64_t>(pieces, 1);
-        to = std::copy_n(p.weights->data + i * bytes, bytes, to);
-      }
-    for (const Product& p : products) drop_pages(*p.weights); // nobody reads them again
-    return all;
+  static Tensor joined_weights(const Kind& kind, const std::vector<Product>& products) {
+    std::vector<const Tensor*> all;
+    for (const Product& p : products) all.push_back(p.weights);
+    return kind.transposed ? end_to_end(all) : side_by_side(all);
   }
 
   /// Those of all products, zeros where one has none.
@@ -233,7 +224,7 @@ private:
                    std::vector<ValueId> outputs) -> Node& {
       return add_node(made, first, op, opset, std::move(inputs), std::move(outputs));
     };
-    ValueId weights = e_.add_constant(joined_weights(kind, products, columns), "");
+    ValueId weights = e_.add_constant(joined_weights(kind, products), "");
     if (kind.wide != kind.type) {
       ValueType wide = g_.at(weights).type;
       wide.dtype = kind.wide;
@@ -268,24 +259,7 @@ private:
       replaced_.push_back(p.node);
       if (p.add >= 0) replaced_.push_back(p.add);
     }
-    Tensor sizes = Tensor::make(DType::i64, {static_cast<int64_t>(lengths.size())});
-    std::copy(lengths.begin(), lengths.end(), sizes.as_mutable<int64_t>().begin());
-    add("Split", 13, {result, e_.add_constant(std::move(sizes), "")}, std::move(parts)).attributes["axis"] =
-        static_cast<int64_t>(type.shape->size()) - 1;
-  }
-
-  /// The new nodes stand where the first product of each group stood: nobody read a result before that.
-  void insert() {
-    std::vector<char> gone(g_.nodes.size(), 0);
-    for (int i : replaced_) gone[i] = 1;
-    std::vector<Node> nodes;
-    for (size_t i = 0; i < gone.size(); ++i) {
-      if (auto it = made_.find(static_cast<int>(i)); it != made_.end())
-        std::move(it->second.begin(), it->second.end(), std::back_inserter(nodes));
-      if (!gone[i]) nodes.push_back(std::move(g_.nodes[i]));
-    }
-    g_.nodes = std::move(nodes);
-    set_producers(g_);
+    made.push_back(split_of(e_, first, result, std::move(parts), lengths));
   }
 
   Editor e_;

@@ -43,6 +43,9 @@ int join_products(Graph& graph, const PassContext& context);
 int join_gates(Graph& graph, const PassContext& context);
 /// Products of one input with packed integers, for a GPU -> one product and a Split.
 int join_packed_products(Graph& graph, const PassContext& context);
+/// Products of one dynamically quantised input that are split into heads, for a GPU -> one product and a
+/// Split.
+int join_integer_products(Graph& graph, const PassContext& context);
 /// 0.5*x*(1 + erf(x/sqrt(2))) and its tanh form, in any spelling -> Gelu.
 int fuse_gelu(Graph& graph);
 /// x*Sigmoid(x) -> Swish; x*HardSigmoid(x, 1/6, 1/2) -> HardSwish.

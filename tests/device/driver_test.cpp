@@ -41,6 +41,7 @@ TEST(Driver, NumbersFitTheHeader) {
   EXPECT_EQ(sizeof(ours::LaunchAttribute), sizeof(CUlaunchAttribute));
   EXPECT_EQ(offsetof(ours::LaunchAttribute, value), offsetof(CUlaunchAttribute, value));
   EXPECT_EQ(ours::kProgrammaticStreamSerialization, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+  EXPECT_EQ(ours::kClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
   EXPECT_EQ(ours::kMultiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   EXPECT_EQ(ours::kL2Bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   EXPECT_EQ(ours::kMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
@@ -60,6 +61,11 @@ TEST(Driver, NumbersFitTheHeader) {
   EXPECT_EQ(offsetof(ours::CopyNode, from.device), offsetof(CUDA_MEMCPY3D, srcDevice));
   EXPECT_EQ(offsetof(ours::CopyNode, to.device), offsetof(CUDA_MEMCPY3D, dstDevice));
   EXPECT_EQ(offsetof(ours::CopyNode, width), offsetof(CUDA_MEMCPY3D, WidthInBytes));
+  EXPECT_EQ(ours::kFillNode, CU_GRAPH_NODE_TYPE_MEMSET);
+  EXPECT_EQ(sizeof(ours::FillNode), sizeof(CUDA_MEMSET_NODE_PARAMS));
+  EXPECT_EQ(offsetof(ours::FillNode, value), offsetof(CUDA_MEMSET_NODE_PARAMS, value));
+  EXPECT_EQ(offsetof(ours::FillNode, element_bytes), offsetof(CUDA_MEMSET_NODE_PARAMS, elementSize));
+  EXPECT_EQ(offsetof(ours::FillNode, width), offsetof(CUDA_MEMSET_NODE_PARAMS, width));
   EXPECT_EQ(sizeof(ours::KernelNode), sizeof(CUDA_KERNEL_NODE_PARAMS_v2));
   EXPECT_EQ(offsetof(ours::KernelNode, grid_x), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, gridDimX));
   EXPECT_EQ(offsetof(ours::KernelNode, block_x), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, blockDimX));

@@ -13,8 +13,9 @@ namespace {
 using device::cuda::zeros_of_graph;
 
 /// sums[i] += what `count` held; count is one more then.
-constexpr const char* kCount = "namespace tbx {\nextern \"C\" __global__ void count(int* count, int* sums, i64 i) {"
-                               " sums[i] += atomicAdd(count, 1); }\n}\n";
+constexpr const char* kCount =
+    "namespace tbx {\nextern \"C\" __global__ void count(int* count, int* sums, i64 i) {"
+    " sums[i] += atomicAdd(count, 1); }\n}\n";
 
 class GraphZeros : public testing::Test {
 protected:

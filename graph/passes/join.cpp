@@ -1,0 +1,63 @@
+#include "graph/passes/join.h"
+
+#include <algorithm>
+
+namespace tbx::graph {
+
+Tensor side_by_side(std::span<const Tensor* const> matrices) {
+  const int64_t rows = matrices[0]->dims[0];
+  int64_t columns = 0;
+  for (const Tensor* m : matrices) columns += m->dims[1];
+  Tensor all = Tensor::make(matrices[0]->dtype, {rows, columns});
+  auto* to = all.mutable_data();
+  for (int64_t row = 0; row < rows; ++row)
+    for (const Tensor* m : matrices) {
+      const int64_t bytes = m->dims[1] * size_of(m->dtype);
+      to = std::copy_n(m->data + row * bytes, bytes, to);
+    }
+  for (const Tensor* m : matrices) drop_pages(*m);
+  return all;
+}
+
+Tensor end_to_end(std::span<const Tensor* const> parts) {
+  std::vector<int64_t> dims = parts[0]->dims;
+  dims[0] = 0;
+  for (const Tensor* p : parts) dims[0] += p->dims[0];
+  Tensor all = Tensor::make(parts[0]->dtype, dims);
+  auto* to = all.mutable_data();
+  for (const Tensor* p : parts) {
+    to = std::copy_n(p->data, p->bytes(), to);
+    drop_pages(*p);
+  }
+  return all;
+}
+
+Node split_of(Editor& editor, const Node& of, ValueId result, std::vector<ValueId> parts,
+              std::span<const int64_t> lengths) {
+  Tensor sizes = Tensor::make(DType::i64, {static_cast<int64_t>(lengths.size())});
+  std::copy(lengths.begin(), lengths.end(), sizes.as_mutable<int64_t>().begin());
+  Node split;
+  split.op_type = "Split";
+  split.opset = 13;
+  split.name = of.name;
+  split.origin = of.origin;
+  split.inputs = {result, editor.add_constant(std::move(sizes), "")};
+  split.outputs = std::move(parts);
+  split.attributes["axis"] = static_cast<int64_t>(editor.graph.at(result).type.shape->size()) - 1;
+  return split;
+}
+
+void replace_nodes(Graph& graph, std::map<int, std::vector<Node>> made, std::span<const int> gone) {
+  std::vector<char> replaced(graph.nodes.size(), 0);
+  for (int i : gone) replaced[i] = 1;
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < replaced.size(); ++i) {
+    if (auto it = made.find(static_cast<int>(i)); it != made.end())
+      std::move(it->second.begin(), it->second.end(), std::back_inserter(nodes));
+    if (!replaced[i]) nodes.push_back(std::move(graph.nodes[i]));
+  }
+  graph.nodes = std::move(nodes);
+  set_producers(graph);
+}
+
+} // namespace tbx::graph

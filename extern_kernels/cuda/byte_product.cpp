@@ -112,14 +112,12 @@ public:
     shape.threads = 128;
     shape.blocks = static_cast<uint32_t>(blocks_of(a) * a.splits);
     if (has_clusters_) shape.cluster = static_cast<uint32_t>(a.splits);
-    shape.overlap = early_ && w_.constant;
     void* pointers[] = {&a};
     args.stream->launch(kernels.product, shape, pointers);
     notes_.add(fmt::format("[{} x {} x {} x {}]{}{}", a.groups, a.rows, a.terms, a.columns,
                            vector ? "" : ", bytes one by one",
                            a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
     if (a.splits == 1 || has_clusters_) return;
-    shape.overlap = false;
     shape.blocks = static_cast<uint32_t>(a.groups * (up(a.rows, kJoined) / kJoined) * a.column_tiles);
     args.stream->launch(kernels.join, shape, pointers);
   }
@@ -321,11 +319,11 @@ private:
   const Compiled& compiled_for(bool vector, bool taps) const {
     Compiled& c = compiled_[vector][taps];
     std::call_once(once_[vector][taps], [&] {
-      const std::string text = fmt::format(
-          "#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
-          "#define CLUSTERS {}\n#define EARLY {}\n{}{}\n{}",
-          a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0, taps ? 1 : 0,
-          has_clusters_ ? 1 : 0, early_ ? 1 : 0, macros_of_end(), loops_arguments(), kText);
+      const std::string text =
+          fmt::format("#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
+                      "#define CLUSTERS {}\n{}{}\n{}",
+                      a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
+                      taps ? 1 : 0, has_clusters_ ? 1 : 0, macros_of_end(), loops_arguments(), kText);
       // At the same time: the product alone takes as long as all texts of most models.
       rethrow_first(side_by_side(2, [&](size_t i) {
         (i == 0 ? c.of_product : c.of_others) = load_(fmt::format("#define PRODUCT {}\n{}", 1 - i, text));
@@ -377,7 +375,7 @@ private:
   device::Device& device_;
   Load load_;
   int multiprocessors_;
-  bool has_clusters_, early_;
+  bool has_clusters_;
   DType a_type_, result_type_;
   unsigned read_types_ = 0; ///< of operands of post-operations, a bit each
   OperandInfo w_;

@@ -48,6 +48,7 @@ public:
     form_.kv = inputs[1].dtype;
     if (p.has_mask) form_.mask = inputs[3].dtype;
     form_.out = outputs[0].dtype;
+    form_.softcap = p.softcap > 0;
     form_.depth = inputs[0].sizes[3], form_.width = inputs[2].sizes[3];
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
@@ -136,10 +137,10 @@ int64_t HeadsForm::numbers() const { return 4 + 16 * chunks(width); }
 
 std::string HeadsForm::text() const {
   return fmt::format("#define HALF {}\n#define KV {}\n#define MASK {}\n#define OUT {}\n#define DEPTH {}\n"
-                     "#define WIDTH {}\n#define KEYS {}\n#define VECTOR {}\n{}\n{}",
+                     "#define WIDTH {}\n#define KEYS {}\n#define SOFTCAP {}\n#define VECTOR {}\n{}\n{}",
                      static_cast<int>(half), static_cast<int>(kv), static_cast<int>(mask),
-                     static_cast<int>(out), chunks(depth), chunks(width), keys(), vector ? 1 : 0,
-                     loops_arguments(), kHeads);
+                     static_cast<int>(out), chunks(depth), chunks(width), keys(), softcap ? 1 : 0,
+                     vector ? 1 : 0, loops_arguments(), kHeads);
 }
 
 void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int multiprocessors) {

@@ -34,6 +34,7 @@ struct HeadsForm {
   DType mask = DType::undefined; ///< undefined: none
   DType out = DType::f16;
   int64_t depth = 0, width = 0; ///< of a head of keys and of values
+  bool softcap = false;         ///< scores are bounded
   bool vector = false;          ///< all rows begin at multiples of 16 bytes
   int64_t keys() const;         ///< that a warp looks at together
   int64_t numbers() const;      ///< float32 values that a thread has of its rows

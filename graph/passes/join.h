@@ -9,8 +9,8 @@
 
 namespace tbx::graph {
 
-/// Matrices of as many rows, their columns behind each other: [rows, c1], [rows, c2] -> [rows, c1 + c2]. Their
-/// pages are given back: nobody reads them again.
+/// Matrices of as many rows, their columns behind each other: [rows, c1], [rows, c2] -> [rows, c1 + c2].
+/// Their pages are given back: nobody reads them again.
 Tensor side_by_side(std::span<const Tensor* const> matrices);
 /// Tensors that lie behind each other along their first dimension, likewise.
 Tensor end_to_end(std::span<const Tensor* const> parts);

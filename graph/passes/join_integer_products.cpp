@@ -28,7 +28,7 @@ struct Kind {
   DType weights;
   int64_t rows, zero; ///< zero: of all weights
   bool biased;
-  DType stored; ///< Value::stored of the result
+  DType stored;                                  ///< Value::stored of the result
   auto operator<=>(const Kind&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
@@ -80,7 +80,8 @@ private:
     if (!product) return std::nullopt;
     c.weights = constant(product->inputs[1]);
     const auto& shape = g_.at(product->inputs[0]).type.shape;
-    if (!c.weights || c.weights->dims.size() != 2 || constant(product->inputs[0]) || !shape || shape->size() < 2)
+    if (!c.weights || c.weights->dims.size() != 2 || constant(product->inputs[0]) || !shape ||
+        shape->size() < 2)
       return std::nullopt;
     const std::optional<int64_t> zero = zero_of(product->input(3));
     if (!zero || !find_scales(*product, c, kind)) return std::nullopt;

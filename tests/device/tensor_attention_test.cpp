@@ -187,7 +187,7 @@ TEST(TensorAttentionText, Compiles) {
     form.vector = vector;
     EXPECT_NO_THROW(device::cuda::compile(form.text(), "sm_80"));
   }
-  form.half = DType::bf16, form.kv = DType::f32;
+  form.half = DType::bf16, form.kv = DType::f32, form.softcap = true;
   EXPECT_NO_THROW(device::cuda::compile(form.text(), "sm_90"));
 }
 

@@ -11,8 +11,6 @@ constexpr size_t kBytes = size_t{256} << 10; ///< of a graph: 1,024 of the usual
 constexpr size_t kPiece = 256;
 constexpr size_t kEdgeData = 8; ///< bytes of a CUgraphEdgeData
 
-Pointer pointer(const void* p) { return reinterpret_cast<Pointer>(p); }
-
 std::vector<GraphNode> nodes_of(GraphHandle graph) {
   size_t count = 0;
   check(driver().cuGraphGetNodes(graph, nullptr, &count), "cuGraphGetNodes");
@@ -42,24 +40,40 @@ void let_wait(GraphHandle graph, GraphNode node, GraphNode until) {
   check(driver().cuGraphAddDependencies_v2(graph, &until, &node, nullptr, 1), "cuGraphAddDependencies");
 }
 
-bool fills(GraphNode node, Pointer from, Pointer to) {
-  int type = -1;
-  check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
-  if (type != kFillNode) return false;
-  FillNode fill;
-  check(driver().cuGraphMemsetNodeGetParams(node, &fill), "cuGraphMemsetNodeGetParams");
-  return fill.value == 0 && fill.height <= 1 && fill.to >= from &&
-         fill.to + fill.width * fill.element_bytes <= to;
+struct Fill {
+  GraphNode node;
+  Pointer begin, end;
+};
+
+/// All fills with zeros, in the order in which they were recorded.
+std::vector<Fill> fills_of(GraphHandle graph) {
+  std::vector<Fill> fills;
+  for (GraphNode node : nodes_of(graph)) {
+    int type = -1;
+    check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
+    if (type != kFillNode) continue;
+    FillNode fill;
+    check(driver().cuGraphMemsetNodeGetParams(node, &fill), "cuGraphMemsetNodeGetParams");
+    if (fill.value == 0 && fill.height <= 1)
+      fills.push_back({node, fill.to, fill.to + fill.width * fill.element_bytes});
+  }
+  return fills;
 }
 
 } // namespace
 
-bool take_out_fills(GraphHandle graph, const void* memory, size_t bytes) {
+bool take_out_fills(GraphHandle graph, std::span<const ZeroedPiece> pieces) {
   bool any = false;
-  for (GraphNode node : nodes_of(graph)) {
-    if (!fills(node, pointer(memory), pointer(memory) + bytes)) continue;
-    const std::vector<GraphNode> earlier = before(node), later = behind(node);
-    check(driver().cuGraphDestroyNode(node), "cuGraphDestroyNode");
+  for (const Fill& fill : fills_of(graph)) {
+    const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const ZeroedPiece& p) {
+      return fill.begin >= p.memory && fill.end <= p.memory + p.bytes;
+    });
+    if (piece == pieces.end()) continue;
+    const std::vector<GraphNode> earlier = before(fill.node), later = behind(fill.node);
+    // Else something of the call may have written there.
+    if (!std::is_permutation(earlier.begin(), earlier.end(), piece->after.begin(), piece->after.end()))
+      continue;
+    check(driver().cuGraphDestroyNode(fill.node), "cuGraphDestroyNode");
     for (GraphNode l : later) {
       const std::vector<GraphNode> known = before(l);
       for (GraphNode e : earlier)
@@ -80,15 +94,15 @@ GraphZeros::~GraphZeros() {
   driver().cuMemFree_v2(memory_);
 }
 
-void* GraphZeros::take(size_t bytes) {
+void* GraphZeros::take(size_t bytes, std::vector<GraphNode> after) {
   if (bytes > kMostZeros || kBytes - used_ < bytes) return nullptr;
-  auto* const piece = reinterpret_cast<void*>(memory_ + used_);
+  pieces_.push_back({memory_ + used_, bytes, std::move(after)});
   used_ = std::min(kBytes, used_ + (bytes + kPiece - 1) / kPiece * kPiece);
-  return piece;
+  return reinterpret_cast<void*>(pieces_.back().memory);
 }
 
-bool GraphZeros::fill_first(GraphHandle graph) const {
-  if (!take_out_fills(graph, reinterpret_cast<void*>(memory_), used_)) return false;
+void GraphZeros::fill_first(GraphHandle graph) const {
+  if (!take_out_fills(graph, pieces_)) return;
   std::vector<GraphNode> first = nodes_of(graph);
   std::erase_if(first, [](GraphNode node) { return !before(node).empty(); });
   FillNode fill;
@@ -98,7 +112,6 @@ bool GraphZeros::fill_first(GraphHandle graph) const {
   check(driver().cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, context_->context()),
         "cuGraphAddMemsetNode");
   for (GraphNode f : first) let_wait(graph, f, node);
-  return true;
 }
 
 } // namespace tbx::device::cuda

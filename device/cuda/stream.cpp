@@ -239,7 +239,7 @@ public:
   }
 
   void* handle() const override { return stream_; }
-  void* zeros(size_t bytes) const { return recording_ ? zeros_->take(bytes) : nullptr; }
+  void* zeros(size_t bytes) const { return recording_ ? zeros_->take(bytes, last_nodes()) : nullptr; }
 
 private:
   /// What the next node will wait for.

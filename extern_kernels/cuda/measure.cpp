@@ -65,7 +65,8 @@ public:
       throw;
     }
     end(stream);
-    if (works && graph_ && take_out_fills(graph_, zeros.data, zeros.size)) zeros_ = zeros;
+    const ZeroedPiece piece{reinterpret_cast<Pointer>(zeros.data), zeros.size, {}};
+    if (works && graph_ && zeros.size > 0 && take_out_fills(graph_, {&piece, 1})) zeros_ = zeros;
     if (!works || !graph_ || driver().cuGraphInstantiateWithFlags(&exec_, graph_, 0) != 0) exec_ = nullptr;
   }
   ~Recorded() {

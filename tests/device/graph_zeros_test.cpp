@@ -80,6 +80,17 @@ TEST_F(GraphZeros, OtherFillsStayWhereTheyAre) {
   EXPECT_EQ(sums(), std::vector<int>(kSteps, 0));
 }
 
+TEST_F(GraphZeros, FillsBehindWorkOfTheirCallStayWhereTheyAre) {
+  stream_->begin_capture();
+  void* counter = zeros_of_graph(*stream_, 4);
+  count(0, counter);
+  count(1, counter); // of the same call: it finds what the first has left
+  const std::unique_ptr<device::Graph> graph = stream_->end_capture();
+  EXPECT_EQ(graph->nodes(), 4U);
+  for (int run = 0; run < 3; ++run) stream_->launch(*graph);
+  EXPECT_EQ(sums(), std::vector<int>(kSteps, 0));
+}
+
 TEST_F(GraphZeros, IsThereForGraphsAloneAndEnds) {
   EXPECT_EQ(zeros_of_graph(*stream_, 16), nullptr);
   stream_->begin_capture();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ def node_model(op: str, inputs: dict[str, np.ndarray | None], result: int | list
 
 
 def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray | None], steps: int = 0, share: float = 0, rtol: float = 0,
-          atol: float = 0, want: list[np.ndarray] | None = None, compiled: bool = False) -> None:
+          atol: float = 0, want: list[np.ndarray] | None = None, compiled: bool = False, ties: np.ndarray | None = None) -> None:
     """Equal in the evaluator with fixed and with dynamic sizes, and compiled where asked. Integers may differ by
-    `steps` in a `share` of elements, floats by the tolerances."""
+    `steps` in a `share` of elements, and by one where `ties` says so, floats by the tolerances."""
     wanted = {info.name for info in model.graph.input}
     feeds = {name: value for name, value in inputs.items() if name in wanted}
     want = expected(model, feeds, "ort") if want is None else want
@@ -51,6 +52,7 @@ def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray | None], steps: i
             assert value.shape == reference.shape and value.dtype == reference.dtype, message
             if value.dtype.kind in "iub":
                 away = np.abs(value.astype(np.int64) - reference.astype(np.int64))
+                away -= (away == 1) & (ties if ties is not None else False)
                 assert away.max(initial=0) <= steps, message
                 assert (away != 0).mean() <= share if away.size else True, f"{message}: {(away != 0).mean()} differ"
             else:
@@ -80,7 +82,7 @@ PAIRS = [((3, 5, 7), (3, 5, 7)), ((2, 3, 4, 5), (1, 3, 1, 1)), ((6,), (4, 6)), (
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize("shapes", PAIRS)
 def test_binary(op: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: type) -> None:
-    rng = np.random.default_rng(abs(hash((op, shapes))) % 1000)
+    rng = np.random.default_rng(zlib.crc32(repr((op, shapes)).encode()))
     for trial in range(3):
         def zero() -> np.ndarray | None:
             return whole(rng, (), dtype) if trial else None
@@ -94,7 +96,16 @@ def test_binary(op: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype:
             given |= {name: np.zeros((), dtype) for name in ("az", "bz", "cz")}
         want = expected(node_model(op, given, ONNX_TYPE(np.dtype(dtype)), constants),
                         {k: v for k, v in given.items() if k not in constants}, "ort")
-        check(model, inputs, compiled=trial == 1, want=want)
+        check(model, inputs, compiled=trial == 1, want=want, ties=near_ties(op, {k: np.float64(v) for k, v in given.items()}))
+
+
+def near_ties(op: str, v: dict[str, Any]) -> np.ndarray:
+    """Where the real result lies so close to a half that either neighbour is right: in which order float32 adds depends on
+    which operand repeats, which a model of dynamic sizes does not know. The terms are rounded, whatever their sum."""
+    a, b = v["as"] * (v["a"] - v["az"]) / v["cs"], v["bs"] * (v["b"] - v["bz"])
+    terms = [a, b / v["cs"]] if op == "QLinearAdd" else [a * b]
+    exact = sum(terms, v["cz"])
+    return np.abs(exact - np.floor(exact) - 0.5) < 1e-6 * sum(map(np.abs, terms), np.abs(v["cz"]))
 
 
 @pytest.mark.parametrize("dtype", BYTES)

@@ -366,3 +366,25 @@ def test_nodes_without_outputs(operator: str) -> None:
     m = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(tensorbox.ModelError, match="output"):
         tensorbox.Session(m, compile=False)
+
+
+@pytest.mark.parametrize("image,kernel,attributes,type_", [
+    ("1, 16, 1048576, 1048576", "32, 16, 1, 1", "group = 1", "float"),  # 2^40 pixels: 0 in 32 bits
+    ("1, 16, 3, 1073741824", "32, 16, 3, 3", "strides = [2, 2], pads = [1, 1, 1, 1]", "float"),
+    ("1, 16, 3, 536870912", "32, 16, 3, 3", "strides = [2, 2], pads = [1, 1, 1, 1]", "float"),
+    ("1, 16, 1073741824", "32, 16, 3", "group = 1", "float"), ("1, 16, 1073741824", "32, 16, 3", "group = 1", "float16"),
+    ("2, 3, 5, 5, 1073741824", "4, 3, 2, 2, 2", "strides = [2, 2, 2], pads = [1, 1, 1, 1, 1, 1]", "float"),
+    ("1, 3, 1073741824, 2", "8, 3, 3, 1", "group = 1", "float"), ("1, 16, 3, 1073741824", "32, 16, 3, 3", "group = 1", "uint8")])
+@pytest.mark.parametrize("relu", [False, True])
+def test_large_images(image: str, kernel: str, attributes: str, type_: str, relu: bool) -> None:
+    """The library of convolutions counts pixels in 32 bits, and looked for the length of parts of a line for hours."""
+    operator = "ConvInteger" if type_ == "uint8" else "Conv"
+    weights, result = ("int8", "int32") if type_ == "uint8" else (type_, type_)
+    sizes = [int(n) for n in kernel.split(",")]
+    m = model(f"g ({type_}[{image}] x) => ({result}[{', '.join('abcde'[:len(sizes)])}] y) "
+              f" {{ {'z' if relu else 'y'} = {operator} <{attributes}> (x, w) {'y = Relu(z)' if relu else ''} }}")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(weights.upper()))
+    m.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(sizes, dtype), "w"))
+    started = time.monotonic()
+    tensorbox.Session(m, compile=False, keep_plans=False)
+    assert time.monotonic() - started < 5

@@ -38,8 +38,8 @@ bool has_channels_last(const TensorRef& t) {
   return true;
 }
 
-/// The library counts the pixels of an image in 32 bits, and tries one length of the parts of a line after the
-/// other, which takes it seconds for a line as long as this.
+/// The library counts the pixels of an image in 32 bits, and tries one length of the parts of a line after
+/// the other, which takes it seconds for a line as long as this.
 constexpr int64_t kMostPixels = int64_t{1} << 30, kLongLine = int64_t{1} << 21;
 
 bool has_countable_pixels(const TensorRef& image) {

@@ -388,3 +388,15 @@ def test_large_images(image: str, kernel: str, attributes: str, type_: str, relu
     started = time.monotonic()
     tensorbox.Session(m, compile=False, keep_plans=False)
     assert time.monotonic() - started < 5
+
+
+def test_rows_further_apart_than_the_library_reaches() -> None:
+    """The memory of the operands is never touched where the library makes no code for them."""
+    m = model("g (float[m, k] a, float[k, n] b) => (float[m, n] y) { y = MatMul(a, b) }")
+    length = 2**26 + 5
+    try:
+        got = tensorbox.Session(m, compile=False).run({"a": np.zeros((9, length), np.float32), "b": np.zeros((length, 3), np.float32)})["y"]
+    except tensorbox.BackendError as error:
+        assert re.search(rf"'y' \(MatMul\).* 9 x {length} \(split the product", str(error))
+    else:  # the kernels of other CPUs
+        np.testing.assert_array_equal(got, np.zeros((9, 3), np.float32))

@@ -400,3 +400,16 @@ def test_rows_further_apart_than_the_library_reaches() -> None:
         assert re.search(rf"'y' \(MatMul\).* 9 x {length} \(split the product", str(error))
     else:  # the kernels of other CPUs
         np.testing.assert_array_equal(got, np.zeros((9, 3), np.float32))
+
+
+@pytest.mark.parametrize("text", [
+    "g (float[1, 3, 7, 3] x) => (float[a, b, c, d] y) <float[3, 2, 3, 2] w = {%s}>"
+    " { y = ConvTranspose <strides = [1, 176], dilations = [1048576, 2]> (x, w) }" % ", ".join(["1"] * 36),
+    "g (float[1, 2, 50] x) => (float[a, b, c] y) <float[2, 2, 3] w = {%s}>"
+    " { y = ConvTranspose <strides = [2], dilations = [33554432]> (x, w) }" % ", ".join(["1"] * 12),
+    "g (float[1, 8, 2048, 575737800] x) => (float[a, b, c, d] y) <float[8] s = {1, 1, 1, 1, 1, 1, 1, 1}>"
+    " { y = GroupNormalization <num_groups = 2> (x, s, s) }"])
+def test_loading_takes_no_time_in_proportion_to_attributes_and_sizes(text: str) -> None:
+    started = time.monotonic()
+    tensorbox.Session(model(text), compile=False, keep_plans=False)
+    assert time.monotonic() - started < 2

@@ -38,19 +38,23 @@ bool has_channels_last(const TensorRef& t) {
   return true;
 }
 
-/// The library counts the pixels of an image in 32 bits, and tries one length of the parts of a line after
-/// the other, which takes it seconds for a line as long as this.
-constexpr int64_t kMostPixels = int64_t{1} << 30, kLongLine = int64_t{1} << 21;
+/// The library counts the pixels of an image, and of all images of a batch, in 32 bits. It tries one length
+/// of the parts of a line after the other, which takes it seconds for a line as long as this.
+constexpr int64_t kMostPixels = int64_t{1} << 30, kMostOfBatch = 2 * kMostPixels - 1,
+                  kLongLine = int64_t{1} << 21;
+constexpr const char* kUncountable = "more than 2^30 pixels, or 2^31 in a batch";
 
 bool has_countable_pixels(const TensorRef& image) {
   int64_t most = kMostPixels;
   for (int64_t n : image.sizes.subspan(2)) most /= std::max<int64_t>(n, 1);
-  return most > 0;
+  if (most == 0) return false;
+  const int64_t pixels = checked_numel(image.sizes.subspan(2));
+  return image.sizes[0] <= kMostOfBatch / std::max<int64_t>(pixels, 1);
 }
 
 /// Why the library is not asked for images of these sizes; null: it is.
 const char* beyond_reach(const TensorRef& image, const TensorRef& result) {
-  if (!has_countable_pixels(image) || !has_countable_pixels(result)) return "more than 2^30 pixels";
+  if (!has_countable_pixels(image) || !has_countable_pixels(result)) return kUncountable;
   if (std::max(image.sizes.back(), result.sizes.back()) > kLongLine) return "a line of more than 2^21 pixels";
   return nullptr;
 }
@@ -59,7 +63,7 @@ const char* beyond_reach(const TensorRef& image, const TensorRef& result) {
 /// orders that differ between source and destination.
 memory::desc describe_image(const TensorRef& t) {
   require_countable(t.sizes);
-  if (!has_countable_pixels(t)) throw dnnl::error(dnnl_unimplemented, "more than 2^30 pixels");
+  if (!has_countable_pixels(t)) throw dnnl::error(dnnl_unimplemented, kUncountable);
   if (!has_channels_last(t)) return describe(t.sizes, t.strides, t.dtype);
   return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), channels_last_strides(t.sizes));
 }

@@ -234,7 +234,9 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_long_rows() const {
   for (size_t k = 0; k < reduced_.size(); ++k) {
     int64_t size = reduced_[k].constant();
     if (size < least) continue;
-    if (auto n = even_parts(k, least, std::min(size, 4 * least))) return Parts{k, *n, size / *n, true};
+    constexpr int64_t kTried = 1 << 16; // no row that memory holds has as many parts
+    if (auto n = even_parts(k, least, std::min({size, 4 * least, least + kTried})))
+      return Parts{k, *n, size / *n, true};
     return Parts{k, least, ir::ceildiv(SymInt(size), least), false};
   }
   return std::nullopt;

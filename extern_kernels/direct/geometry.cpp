@@ -190,16 +190,21 @@ Geometry TakenPixels::geometry_of_taken(Geometry geometry) const {
 }
 
 const char* refused_geometry(const ConvProblem& problem, std::span<const int64_t> kernel) {
-  int64_t taps = 1, phases = 1;
+  constexpr int64_t kMost = int64_t{1} << 20;
+  int64_t taps = 1, phases = 1, reach = 1;
   for (size_t d = 0; d < kernel.size(); ++d) {
     if (kernel[d] <= 0) return "a kernel of unknown size";
     if (kernel[d] > kMaxTaps || (taps *= kernel[d]) > kMaxTaps) return "a kernel of many elements";
     if (!problem.transposed) continue;
     if (problem.strides[d] > kMaxPhases || (phases *= problem.strides[d]) > kMaxPhases)
       return "large strides of a transposed convolution";
+    // Taps of a phase are looked for among all places that the kernel spans.
+    if (kernel[d] > 1 && problem.dilations[d] > kMost) return "a large dilation of a transposed convolution";
+    reach *= (kernel[d] - 1) * problem.dilations[d] / problem.strides[d] + 1;
+    if (reach > kMost) return "a large dilation of a transposed convolution";
   }
   // All phases know of each tap whether they have it.
-  return phases * taps > (int64_t{1} << 20) ? "many elements and large strides" : nullptr;
+  return phases * std::max(taps, reach) > kMost ? "many elements and large strides" : nullptr;
 }
 
 } // namespace tbx::extern_kernels::direct

@@ -38,10 +38,32 @@ bool has_channels_last(const TensorRef& t) {
   return true;
 }
 
+/// The library counts the pixels of an image, and of all images of a batch, in 32 bits. It tries one length
+/// of the parts of a line after the other, which takes it seconds for a line as long as this.
+constexpr int64_t kMostPixels = int64_t{1} << 30, kMostOfBatch = 2 * kMostPixels - 1,
+                  kLongLine = int64_t{1} << 21;
+constexpr const char* kUncountable = "more than 2^30 pixels, or 2^31 in a batch";
+
+bool has_countable_pixels(const TensorRef& image) {
+  int64_t most = kMostPixels;
+  for (int64_t n : image.sizes.subspan(2)) most /= std::max<int64_t>(n, 1);
+  if (most == 0) return false;
+  const int64_t pixels = checked_numel(image.sizes.subspan(2));
+  return image.sizes[0] <= kMostOfBatch / std::max<int64_t>(pixels, 1);
+}
+
+/// Why the library is not asked for images of these sizes; null: it is.
+const char* beyond_reach(const TensorRef& image, const TensorRef& result) {
+  if (!has_countable_pixels(image) || !has_countable_pixels(result)) return kUncountable;
+  if (std::max(image.sizes.back(), result.sizes.back()) > kLongLine) return "a line of more than 2^21 pixels";
+  return nullptr;
+}
+
 /// Images: where sizes of 1 leave it open how they lie, channels are last. oneDNN has plain loops only for
 /// orders that differ between source and destination.
 memory::desc describe_image(const TensorRef& t) {
   require_countable(t.sizes);
+  if (!has_countable_pixels(t)) throw dnnl::error(dnnl_unimplemented, kUncountable);
   if (!has_channels_last(t)) return describe(t.sizes, t.strides, t.dtype);
   return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), channels_last_strides(t.sizes));
 }
@@ -114,6 +136,7 @@ public:
   /// Why the library does not do all of the work inside of a fast kernel; empty: it does. `or_beside`: bias
   /// and post-operations may come after the product.
   std::string slow(std::span<const TensorRef> in, std::span<const TensorRef> out, bool or_beside) const {
+    if (const char* reason = beyond_reach(in[0], out[0])) return reason;
     if (out[0].dtype == DType::f32 && !is_byte(in[0].dtype) && direct::is_best_by_taps(p_, in[1].sizes))
       return "few results: its vectors would be mostly empty";
     auto good = [&](const Implementation& i) {
@@ -184,11 +207,15 @@ private:
   /// In order of preference: everything in one call; the added operand copied into the result first (oneDNN
   /// has fast kernels of few channels for a sum with what lies there, not for an operand); images of bytes
   /// copied to have channels last; the convolution alone, bias and post-operations beside it; our own kernel,
-  /// post-operations beside it. Questions that come before sizes or threads are known may have had another
-  /// answer. A plain loop of the library only where nothing else is left.
+  /// post-operations beside it, which comes first where the library is not asked. Questions that come before
+  /// sizes or threads are known may have had another answer. A plain loop of the library only where nothing
+  /// else is left.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("convolution", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty();
+      const bool floats = out[0].dtype == DType::f32 && in[0].dtype == DType::f32;
+      if (const char* reason = floats ? beyond_reach(in[0], out[0]) : nullptr)
+        if (auto own = with_own_product(in, out, reason)) return own;
       auto whole = call(in, out, {.summed = -1, .with_work = true});
       if (is_fast(*whole.primitive)) return finish(in, {std::move(whole)}, 0);
       if (const int summed = operand_to_sum(in, out); summed >= 0) {
@@ -202,7 +229,6 @@ private:
       }
       if (is_byte(in[0].dtype))
         if (auto turned = with_images_turned(in, out, whole.primitive->implementation.text())) return turned;
-      const bool floats = out[0].dtype == DType::f32 && in[0].dtype == DType::f32;
       if (has_work && floats) {
         auto alone = call(in, out, {.summed = -1, .with_work = false});
         auto beside =
@@ -214,13 +240,8 @@ private:
           return finish(in, std::move(stages), 0, whole.primitive->implementation.text());
         }
       }
-      if (const auto own = floats ? own_product() : nullptr) {
-        auto beside = stages_beside(describe_image(out[0]), std::nullopt, p_.post_ops,
-                                    [&](int k) { return after(in[k], out[0]); });
-        if (beside)
-          return std::make_shared<Prepared>(std::move(*beside), std::vector<int64_t>{}, std::vector<memory>{},
-                                            whole.primitive->implementation.text(), own);
-      }
+      if (floats)
+        if (auto own = with_own_product(in, out, whole.primitive->implementation.text())) return own;
       if (whole.primitive->implementation.name.empty())
         throw_backend_error("oneDNN has no implementation that is known to be right: {}",
                             whole.primitive->implementation.text());
@@ -262,6 +283,20 @@ private:
     if (result >= 0)
       stages.push_back(copy_back_stage(result, describe_image(outputs[0]), describe_image(out[0])));
     return finish(in, std::move(stages), at, std::move(passed_over), std::move(buffers));
+  }
+
+  /// Our kernel, post-operations beside it; null where it does not take the convolution.
+  std::shared_ptr<Prepared> with_own_product(std::span<const TensorRef> in, std::span<const TensorRef> out,
+                                             std::string passed_over) const {
+    auto own = own_product();
+    if (!own) return nullptr;
+    std::optional<std::vector<Stage>> beside{std::in_place};
+    if (!p_.post_ops.empty())
+      beside = stages_beside(describe_image(out[0]), std::nullopt, p_.post_ops,
+                             [&](int k) { return after(in[k], out[0]); });
+    if (!beside) return nullptr;
+    return std::make_shared<Prepared>(std::move(*beside), std::vector<int64_t>{}, std::vector<memory>{},
+                                      std::move(passed_over), std::move(own));
   }
 
   /// Our kernel for the convolution with its bias; null where it does not take it.

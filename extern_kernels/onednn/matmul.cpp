@@ -123,32 +123,51 @@ private:
     return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
   }
 
+  /// The code that the library makes reaches 2^31 bytes from the first row of a block of rows.
+  static void explain_reach(const dnnl::error& e, std::span<const TensorRef> in, const TensorRef& out) {
+    if (e.status != dnnl_runtime_error) return;
+    constexpr int64_t kReach = int64_t{1} << 31;
+    for (const TensorRef& t : {in[0], in[1], out})
+      if (t.sizes.end()[-2] > 1 && t.numel() > kReach / size_of(t.dtype))
+        throw_backend_error("oneDNN makes no code for a product of matrices whose rows lie as far apart as "
+                            "those of a matrix of {} x {} (split the product along the longer dimension)",
+                            t.sizes.end()[-2], t.sizes.end()[-1]);
+  }
+
   /// In order of preference: everything in one call; the product alone, what comes after it beside. A plain
   /// loop of the library only where nothing else is left.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
-    return guarded("matrix product", [&] {
-      const bool has_work = p_.has_bias || !p_.post_ops.empty() || p_.alpha != 1;
-      auto whole = call(in, out, true);
-      if (is_fast(*whole.primitive)) return finish({std::move(whole)});
-      if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
-        auto alone = call(in, out, false);
-        std::vector<PostOp> work;
-        if (p_.alpha != 1) work.push_back({PostOp::linear, p_.alpha, 0});
-        if (p_.has_bias) work.push_back({PostOp::add, 0, 0, 2});
-        work.insert(work.end(), p_.post_ops.begin(), p_.post_ops.end());
-        auto beside = stages_beside(describe(out[0].sizes, out[0].strides), std::nullopt, work,
-                                    [&](int k) { return describe(in[k].sizes, in[k].strides); });
-        if (is_fast(*alone.primitive) && beside) {
-          std::vector<Stage> stages{std::move(alone)};
-          std::move(beside->begin(), beside->end(), std::back_inserter(stages));
-          return finish(std::move(stages), whole.primitive->implementation.text());
-        }
+    try {
+      return make_by_library(in, out);
+    } catch (const dnnl::error& e) {
+      explain_reach(e, in, out[0]);
+      raise("matrix product", e);
+    }
+  }
+
+  std::shared_ptr<Prepared> make_by_library(std::span<const TensorRef> in,
+                                            std::span<const TensorRef> out) const {
+    const bool has_work = p_.has_bias || !p_.post_ops.empty() || p_.alpha != 1;
+    auto whole = call(in, out, true);
+    if (is_fast(*whole.primitive)) return finish({std::move(whole)});
+    if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
+      auto alone = call(in, out, false);
+      std::vector<PostOp> work;
+      if (p_.alpha != 1) work.push_back({PostOp::linear, p_.alpha, 0});
+      if (p_.has_bias) work.push_back({PostOp::add, 0, 0, 2});
+      work.insert(work.end(), p_.post_ops.begin(), p_.post_ops.end());
+      auto beside = stages_beside(describe(out[0].sizes, out[0].strides), std::nullopt, work,
+                                  [&](int k) { return describe(in[k].sizes, in[k].strides); });
+      if (is_fast(*alone.primitive) && beside) {
+        std::vector<Stage> stages{std::move(alone)};
+        std::move(beside->begin(), beside->end(), std::back_inserter(stages));
+        return finish(std::move(stages), whole.primitive->implementation.text());
       }
-      if (whole.primitive->implementation.name.empty())
-        throw_backend_error("oneDNN has no implementation that is known to be right: {}",
-                            whole.primitive->implementation.text());
-      return finish({std::move(whole)});
-    });
+    }
+    if (whole.primitive->implementation.name.empty())
+      throw_backend_error("oneDNN has no implementation that is known to be right: {}",
+                          whole.primitive->implementation.text());
+    return finish({std::move(whole)});
   }
 
   /// The product as the library is asked for it, with bias and post-operations or without.

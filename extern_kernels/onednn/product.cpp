@@ -1,5 +1,13 @@
 #include "extern_kernels/onednn/product.h"
 
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "extern_kernels/threads.h"
+
 namespace tbx::extern_kernels::onednn {
 
 using dnnl::memory;
@@ -40,6 +48,26 @@ Stage reorder_stage(const memory::desc& from, const memory::desc& to) {
 }
 
 } // namespace
+
+dnnl::primitive made_apart(const dnnl::primitive_desc_base& descriptor,
+                           const std::function<dnnl::primitive()>& make) {
+  size_t largest = 0;
+  for (auto what : {dnnl::query::src_md, dnnl::query::weights_md, dnnl::query::dst_md})
+    largest = std::max(largest, descriptor.query_md(what).get_size());
+  if (largest < size_t{1} << 31) return make();
+  const int threads = tbb::this_task_arena::max_concurrency(); // the library lays out work for them
+  dnnl::primitive made;
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      made = as_with_threads(threads, make);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+  return made;
+}
 
 std::optional<std::vector<Stage>> stages_beside(const memory::desc& result, std::optional<int> bias,
                                                 std::span<const PostOp> ops,

@@ -9,11 +9,18 @@
 
 namespace tbx::extern_kernels::onednn {
 
+/// The primitive that `make` gives. The assembler of the library remembers for the rest of a thread that an
+/// offset did not fit into 32 bits, and nothing is made any more by that thread. So what has operands as
+/// large as that is made by a thread of its own.
+dnnl::primitive made_apart(const dnnl::primitive_desc_base& descriptor,
+                           const std::function<dnnl::primitive()>& make);
+
 /// The primitive of the first implementation that is not refused; without a name where all are.
 template <class Descriptor> Primitive make_primitive(Descriptor descriptor, const Use& use) {
   Implementation taken = choose(descriptor, use);
   if (taken.name.empty()) return {{}, {}, std::move(taken)};
-  return {descriptor, dnnl::primitive(descriptor), std::move(taken)};
+  auto primitive = made_apart(descriptor, [&] { return dnnl::primitive(descriptor); });
+  return {descriptor, std::move(primitive), std::move(taken)};
 }
 
 /// There is one, and it is no plain loop.

@@ -366,3 +366,54 @@ def test_nodes_without_outputs(operator: str) -> None:
     m = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(tensorbox.ModelError, match="output"):
         tensorbox.Session(m, compile=False)
+
+
+@pytest.mark.parametrize("image,kernel,attributes,type_", [
+    ("1, 16, 1048576, 1048576", "32, 16, 1, 1", "group = 1", "float"),  # 2^40 pixels: 0 in 32 bits
+    ("1, 16, 3, 1073741824", "32, 16, 3, 3", "strides = [2, 2], pads = [1, 1, 1, 1]", "float"),
+    ("1, 16, 3, 536870912", "32, 16, 3, 3", "strides = [2, 2], pads = [1, 1, 1, 1]", "float"),
+    ("1, 16, 1073741824", "32, 16, 3", "group = 1", "float"), ("1, 16, 1073741824", "32, 16, 3", "group = 1", "float16"),
+    ("2, 3, 5, 5, 1073741824", "4, 3, 2, 2, 2", "strides = [2, 2, 2], pads = [1, 1, 1, 1, 1, 1]", "float"),
+    ("33554432, 16, 1024", "16, 16, 1", "group = 1", "float16"),  # 2^35 pixels in all
+    ("1, 3, 1073741824, 2", "8, 3, 3, 1", "group = 1", "float"), ("1, 16, 3, 1073741824", "32, 16, 3, 3", "group = 1", "uint8")])
+@pytest.mark.parametrize("relu", [False, True])
+def test_large_images(image: str, kernel: str, attributes: str, type_: str, relu: bool) -> None:
+    """The library of convolutions counts pixels in 32 bits, and looked for the length of parts of a line for hours."""
+    operator = "ConvInteger" if type_ == "uint8" else "ConvTranspose" if image.startswith("33554432") else "Conv"
+    weights, result = ("int8", "int32") if type_ == "uint8" else (type_, type_)
+    sizes = [int(n) for n in kernel.split(",")]
+    m = model(f"g ({type_}[{image}] x) => ({result}[{', '.join('abcde'[:len(sizes)])}] y) "
+              f" {{ {'z' if relu else 'y'} = {operator} <{attributes}> (x, w) {'y = Relu(z)' if relu else ''} }}")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(weights.upper()))
+    m.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(sizes, dtype), "w"))
+    started = time.monotonic()
+    tensorbox.Session(m, compile=False, keep_plans=False)
+    assert time.monotonic() - started < 5
+
+
+def test_rows_further_apart_than_the_library_reaches() -> None:
+    """The memory of the operands is never touched where the library makes no code for them."""
+    m = model("g (float[m, k] a, float[k, n] b) => (float[m, n] y) { y = MatMul(a, b) }")
+    length = 2**26 + 5
+    try:
+        got = tensorbox.Session(m, compile=False).run({"a": np.zeros((9, length), np.float32), "b": np.zeros((length, 3), np.float32)})["y"]
+    except tensorbox.BackendError as error:
+        assert re.search(rf"'y' \(MatMul\).* 9 x {length} \(split the product", str(error))
+    else:  # the kernels of other CPUs
+        np.testing.assert_array_equal(got, np.zeros((9, 3), np.float32))
+    # The library's assembler remembered the error for the thread, which could not make anything any more.
+    a, b = np.arange(1517, dtype=np.float32).reshape(37, 41), np.arange(1763, dtype=np.float32).reshape(41, 43) % 7
+    np.testing.assert_allclose(tensorbox.Session(m, compile=False).run({"a": a, "b": b})["y"], a @ b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("text", [
+    "g (float[1, 3, 7, 3] x) => (float[a, b, c, d] y) <float[3, 2, 3, 2] w = {%s}>"
+    " { y = ConvTranspose <strides = [1, 176], dilations = [1048576, 2]> (x, w) }" % ", ".join(["1"] * 36),
+    "g (float[1, 2, 50] x) => (float[a, b, c] y) <float[2, 2, 3] w = {%s}>"
+    " { y = ConvTranspose <strides = [2], dilations = [33554432]> (x, w) }" % ", ".join(["1"] * 12),
+    "g (float[1, 8, 2048, 575737800] x) => (float[a, b, c, d] y) <float[8] s = {1, 1, 1, 1, 1, 1, 1, 1}>"
+    " { y = GroupNormalization <num_groups = 2> (x, s, s) }"])
+def test_loading_takes_no_time_in_proportion_to_attributes_and_sizes(text: str) -> None:
+    started = time.monotonic()
+    tensorbox.Session(model(text), compile=False, keep_plans=False)
+    assert time.monotonic() - started < 2

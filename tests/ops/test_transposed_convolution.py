@@ -141,3 +141,21 @@ def test_few_results_of_groups(case: tuple, dtype: type, constant: bool) -> None
                     got = session.run(feeds)["y"].transpose(first) if turned else session.run(feeds)["y"]
                     assert got.shape == want.shape
                     assert (np.abs(got - want) <= np.finfo(dtype).eps * 64 * sizes).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dilation", [2**20 - 3, 2**20 + 1])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_kernel_that_spans_a_long_line(dilation: int, stride: int, dtype: type) -> None:
+    """Our own kernel looks for the taps of a phase among all places that the kernel spans, up to a number of them."""
+    rng = np.random.default_rng(6)
+    x, w = rng.standard_normal((1, 2, 5)).astype(dtype), rng.standard_normal((2, 3, 2)).astype(dtype)
+    want = by_taps(x, w, 1, [stride], [dilation], [0, 0], [0])
+    of = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[stride], dilations=[dilation])
+    graph = helper.make_graph([node], "far", [helper.make_tensor_value_info("x", of, x.shape)],
+                              [helper.make_tensor_value_info("y", of, None)], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    got = tensorbox.Session(model, compile=False).run({"x": x})["y"]
+    assert got.shape == want.shape
+    assert np.abs(got - want).max() <= np.finfo(dtype).eps * 16

@@ -55,6 +55,33 @@ def test_values(taps: int, length: int) -> None:
     assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("length", [2**21, 2**21 + 3])
+def test_a_line_that_the_library_is_not_asked_for(length: int, dynamic: bool) -> None:
+    """It would look for the length of parts for seconds. What comes behind the convolution is computed as well."""
+    random = np.random.default_rng(3)
+    x = random.normal(size=(1, 2, length)).astype(np.float32)
+    w, bias = random.normal(size=(3, 2, 4)).astype(np.float32), random.normal(size=3).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "bias"], ["sum"], strides=[2], pads=[1, 2]),
+        helper.make_node("Relu", ["sum"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "line",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, "length" if dynamic else length])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(bias, "bias")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    got = tensorbox.Session(model, compile=False, threads=2).run({"x": x})["y"]
+    padded = np.pad(x[0].astype(np.float64), ((0, 0), (1, 2)))
+    results = (length + 3 - 4) // 2 + 1
+    want = bias[:, None] + sum(w[:, :, k].astype(np.float64) @ padded[:, k : k + 2 * results - 1 : 2] for k in range(4))
+    want = np.maximum(want, 0)[None]
+    assert got.shape == want.shape and np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
 def resident() -> int:
     """Bytes of memory that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

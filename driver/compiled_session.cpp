@@ -264,6 +264,7 @@ private:
 
   void settle_options() {
     package::check_threads(options.threads);
+    if (options.device == "cpu") options.device.clear();
     if (options.reference) {
       options.compile = options.fuse = options.fuse_extern = false;
       // Constants are folded by what computes fastest: here they are left to the run.

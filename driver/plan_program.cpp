@@ -159,8 +159,8 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
       result.found = codegen::find_module(kernels, target.isa, toolchain);
     if (!result.has_compiler && !result.found) {
       result.emitted.clear();
-      if (options.log)
-        options.log(fault + "; not all kernels are in the cache, so they run in the evaluator");
+      stats.not_compiled = fault + "; not all kernels are in the cache, so they run in the evaluator";
+      if (options.log) options.log(stats.not_compiled);
     }
   }
   stage("plan");

@@ -29,9 +29,9 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->check(CLI::Range(0, 4096))
       ->group("Compiler");
   device_option =
-      app.add_option(
-             "--device", compile.device,
-             "cuda or cuda:1: an NVIDIA GPU runs what it has kernels for (docs/gpu.md); default: the CPU")
+      app.add_option("--device", compile.device,
+                     "cuda or cuda:1: an NVIDIA GPU runs what it has kernels for (docs/gpu.md); default: cpu")
+          ->transform([](const std::string& name) { return name == "cpu" ? std::string() : name; })
           ->group("Compiler");
   isa_option = app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has")
                    ->check(CLI::IsMember({"avx512", "avx2", "sse"}))

@@ -72,6 +72,7 @@ void add_compile(CLI::App& app, int&) {
   auto o = std::make_shared<PackOptions>();
   CLI::App* cmd = app.add_subcommand("compile", "write a package: one file that loads without a compiler");
   o->model.add_to(*cmd, false);
+  o->model.model_option->description("ONNX file");
   cmd->remove_option(o->model.isa_option);
   cmd->remove_option(o->model.device_option);
   cmd->add_option(

@@ -194,6 +194,10 @@ def test_devices(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     fake = {"TBX_FAKE_CUDA": "1"}
     done = tbx("bench", model, "--device", "cuda", "--on-device", "--repeat", 5, "--json", environment=fake)
     assert done.code == 0 and done.json["runs"] == 5
+    done = tbx("run", model, "--device", "cpu", environment=fake)
+    assert done.code == 0 and "on the host" not in done.out
+    done = tbx("bench", model, "--on-device", "--device", "cpu", environment=fake)
+    assert done.code == 2 and "--on-device needs --device cuda" in done.err
     done = tbx("bench", model, "--on-device", environment=fake)
     assert done.code == 2 and "--on-device needs --device cuda" in done.err
     package = tmp_path / "model.tbx"

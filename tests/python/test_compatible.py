@@ -160,6 +160,16 @@ def test_profile(tmp_path: Path) -> None:
     assert session().end_profiling() == ""
 
 
+def test_profiles_of_one_moment_are_several_files(tmp_path: Path) -> None:
+    options = tensorbox.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "trace")
+    sessions = [session(options) for _ in range(20)]
+    for s in sessions:
+        s.run(["sum"], FEED)
+    names = [s.end_profiling() for s in sessions]
+    assert len(set(names)) == 20 and all(json.loads(Path(name).read_text()) for name in names)
+
+
 def test_providers() -> None:
     assert tensorbox.get_available_providers() == ["CPUExecutionProvider"] and tensorbox.get_device() == "CPU"
     with pytest.warns(UserWarning, match="'CUDAExecutionProvider' is not available"):

@@ -25,6 +25,7 @@
 #include "graph/partition/every_value.h"
 #include "graph/partition/value_graph.h"
 #include "package/guarded.h"
+#include "package/package_file.h"
 #include "package/session_impl.h"
 #include "runtime/session.h"
 
@@ -398,6 +399,9 @@ Result<Session> Session::compile(const std::string& onnx_file, const CompileOpti
 
 Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options) {
   return package::guarded([&] {
+    if (package::is_package(onnx_bytes))
+      throw Error(ErrorKind::model, "the bytes are a package, which is loaded from its file",
+                  "give the path");
     auto impl = std::make_shared<driver::CompiledSession>();
     ImportOptions import_options;
     driver::set_limits(import_options, driver::with_limits(options));

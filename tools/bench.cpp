@@ -147,7 +147,7 @@ void bench(BenchArguments& o) {
   if (o.model.compile.tiered) report["evaluated_kernels"] = session.stats().evaluated_kernels;
   if (o.model.json) return print_json(report);
   say("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
-  say("{} in {:.0f} ms, first run {:.2f} ms\n", how_compiled(session), session.stats().total_ms, first);
+  say("{}, first run {:.2f} ms\n", how_made(o.model, session), first);
   say("min {:.3f}  median {:.3f}  mean {:.3f}  p90 {:.3f}  p95 {:.3f}  p99 {:.3f}  max {:.3f} ms\n",
       all.front(), percentile(all, 0.5), mean, percentile(all, 0.9), percentile(all, 0.95),
       percentile(all, 0.99), all.back());

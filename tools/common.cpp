@@ -148,25 +148,27 @@ void add_load_limits(CLI::App& app, CompileOptions& to) {
                "--operators, no links to external data")
       ->group("Limits");
   add_bytes(app, "--load-memory", to.load_memory,
-            "of what loading makes of the model: bytes, or 64kb, 512mb, 2gb; default: --max-memory, where "
-            "that is given");
+            "most bytes of what loading makes of the model; default: --max-memory, where that is given");
   add_count(
       app, "--load-time-limit", to.load_time_limit_ms,
       "milliseconds after which loading ends with an error, without the C++ compiler; default: --time-limit, "
       "where that is given");
-  add_bytes(app, "--max-model-bytes", to.max_model_bytes, "of the model file, without external data");
-  add_count(app, "--max-nodes", to.max_nodes, "of the model, functions inlined");
+  add_bytes(app, "--max-model-bytes", to.max_model_bytes,
+            "most bytes of the model file, without external data");
+  add_count(app, "--max-nodes", to.max_nodes, "most nodes of the model, functions inlined");
   add_count(app, "--max-nesting", to.max_nesting,
-            "levels of bodies, types and functions inside each other, to 64");
-  add_count(app, "--max-tensors", to.max_tensors, "in the model");
-  add_bytes(app, "--max-tensor-bytes", to.max_tensor_bytes, "of one tensor in the model");
-  add_bytes(app, "--max-dense-bytes", to.max_dense_bytes, "of all sparse tensors of the model, made dense");
-  app.add_flag("--strict-links", to.strict_links, "external data must not be a symbolic or hard link")
+            "most levels of bodies, types and functions inside each other, up to 64");
+  add_count(app, "--max-tensors", to.max_tensors, "most initializers, constants and tensors of attributes");
+  add_bytes(app, "--max-tensor-bytes", to.max_tensor_bytes, "most bytes of one tensor in the model");
+  add_bytes(app, "--max-dense-bytes", to.max_dense_bytes,
+            "most bytes of all sparse tensors of the model, made dense");
+  app.add_flag("--strict-links", to.strict_links, "refuse external data that is a symbolic or hard link")
       ->group("Limits");
 }
 
 void ModelOptions::add_limits(CLI::App& app) {
-  add_bytes(app, "--max-memory", compile.max_memory, "of a run's working memory: bytes, or 64kb, 512mb, 2gb");
+  add_bytes(app, "--max-memory", compile.max_memory,
+            "most bytes of a run's working memory: a number, or 64kb, 512mb, 2gb");
   add_count(app, "--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error");
   add_load_limits(app, compile);
   add_count(app, "--compile-time-limit-ms", compile.compile_time_limit_ms,
@@ -193,6 +195,7 @@ Session ModelOptions::open() {
   auto session = Session::compile(model, compile);
   progress->reset();
   Session made = std::move(session).value();
+  is_loaded = is_package(model);
   for (const TensorInfo& info : made.inputs()) {
     auto given = [&](const std::string& s) { return s.starts_with(info.name + "="); };
     if (info.any_rank && std::none_of(inputs.begin(), inputs.end(), given))
@@ -203,8 +206,11 @@ Session ModelOptions::open() {
   return made;
 }
 
-const char* how_compiled(const Session& session) {
-  return session.stats().kept_plan ? "started with a kept plan" : "compiled";
+std::string how_made(const ModelOptions& options, const Session& session) {
+  if (options.is_loaded) return "loaded";
+  const CompileStats stats = session.stats();
+  return fmt::format("{} in {:.0f} ms", stats.kept_plan ? "started with a kept plan" : "compiled",
+                     stats.total_ms);
 }
 
 void say_tier(const ModelOptions& options, const Session& session) {
@@ -441,6 +447,12 @@ void find_sizes(const Session& session, const ModelOptions& options, std::vector
       inputs = std::move(tried);
       return;
     }
+  std::erase_if(open, [&](const std::string& name) { return given.contains(name); });
+  if (!open.empty())
+    say(stderr,
+        "note: sizes that neither --dim nor a file gives were chosen by tbx, and may not be what the model "
+        "needs: {}\n",
+        fmt::join(open, ", "));
   throw Exception(failure);
 }
 

@@ -207,6 +207,7 @@ void add_compare(CLI::App& app, int& code) {
   CLI::App* cmd =
       app.add_subcommand("compare", "find the first value that two ways of running a model disagree on");
   o->model.add_to(*cmd);
+  o->model.model_option->description("ONNX file, or a package, which needs a reference");
   cmd->add_option("reference", o->reference,
                   "another ONNX file, or recorded values (FILE.npz, by name); default: the same model by "
                   "plain loops, without libraries")

@@ -118,6 +118,7 @@ void add_dump(CLI::App& app, int&) {
   auto o = std::make_shared<DumpOptions>();
   CLI::App* cmd = app.add_subcommand("dump", "print the model at a stage of the compiler");
   o->model.add_to(*cmd, false);
+  o->model.model_option->description("ONNX file, or a package, which has the stage plan alone");
   cmd->add_option("--stage", o->stage, "import, simplify, lower, schedule (default), source, cuda or plan")
       ->check(CLI::IsMember({"import", "simplify", "lower", "schedule", "source", "cuda", "plan"}));
   cmd->add_option("--dim", o->model.dims, "fixes a symbolic dimension: batch=4; repeatable")

@@ -25,6 +25,14 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   return none ? argv[1] : "";
 }
 
+/// What stderr says of a command line that cannot be: whose it is, what is wrong, where the options are
+/// listed.
+std::string wrong_usage(const CLI::App* app, const CLI::Error& error) {
+  std::string command = app->get_name();
+  if (!app->get_subcommands().empty()) command += " " + app->get_subcommands().front()->get_name();
+  return fmt::format("{}: {} (`{} --help` lists what there is)\n", command, error.what(), command);
+}
+
 /// Errors end here: a message on stderr, and the exit code.
 int parse(CLI::App& app, int argc, char** argv, const int& code) {
   using namespace tbx::tools;
@@ -88,6 +96,7 @@ added to its own), OMP_NUM_THREADS, TBX_CUDA_PATH (folder of NVIDIA libraries), 
 (1: independent steps side by side), TBX_FAKE_CUDA (1: --device cuda is a device that runs on the CPU).)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);
+  app.failure_message(wrong_usage);
   int code = kOk;
   char help[] = "--help";
   if (argc == 3 && std::string_view(argv[1]) == "help") argv[1] = argv[2], argv[2] = help;

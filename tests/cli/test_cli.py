@@ -175,10 +175,10 @@ def test_demo() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], USAGE, "A subcommand is required"),
+        ([], USAGE, "tbx: A subcommand is required (`tbx --help` lists"),
         (["nonsense"], USAGE, "there is no command 'nonsense'; the commands are: run, compile, optimize, bench"),
-        (["--nonsense"], USAGE, "Run with --help"),
-        (["run"], USAGE, "model is required"),
+        (["--nonsense"], USAGE, "(`tbx --help` lists what there is)"),
+        (["run"], USAGE, "tbx run: model is required (`tbx run --help` lists"),
         (["run", "nowhere.onnx"], USAGE, "File does not exist: nowhere.onnx"),
         (["run", "/"], USAGE, "File is actually a directory"),
         (["run", "MODEL", "--badflag"], USAGE, "not expected: --badflag"),

@@ -428,6 +428,11 @@ def test_a_package_for_a_gpu_on_a_machine_without_one(tmp_path, monkeypatch):
         tensorbox.Session(tmp_path / "m.tbx", device="cuda:63")
 
 
+def test_bytes_of_a_package_are_refused_with_the_way_out(saved):
+    with pytest.raises(tensorbox.ModelError, match=r"the bytes are a package.*\(give the path\)"):
+        tensorbox.Session(saved[1].read_bytes())
+
+
 def test_commands_take_packages(saved, tmp_path):
     environment = dict(os.environ, PATH="")
     onnx.save(network(), tmp_path / "m.onnx")
@@ -435,6 +440,7 @@ def test_commands_take_packages(saved, tmp_path):
     for command in (["run"], ["bench"], ["explain"]):
         done = subprocess.run([TBX, *command, tmp_path / "m.tbx"], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+        assert command == ["explain"] or "loaded, " in done.stdout
     done = subprocess.run([TBX, "compile", tmp_path / "m.tbx", "-o", tmp_path / "n.tbx"], capture_output=True, text=True)
     assert done.returncode == 2 and "is a package already" in done.stderr
 

@@ -159,12 +159,10 @@ static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
   return v;
 }
 
-/// The box shows all elements of a nest that is not in memory, in their order: only dimensions are grouped
-/// otherwise.
-static bool only_regroups(Program& p, const TensorBox& x) {
-  const StorageBox& storage = *x.storage();
-  if (storage.is_realized() || x.is_identity_view()) return false;
-  const SymInts& ranges = storage.loops().ranges;
+bool is_whole_in_order(const Program& p, const TensorBox& x) {
+  if (x.is_identity_view()) return true;
+  const SymInts& ranges =
+      x.storage()->is_realized() ? p.at(x.storage()->buffer()).sizes : x.storage()->loops().ranges;
   if (!provably_equal(product(ranges), product(x.sizes()))) return false;
   const SymInts strides = contiguous_strides(ranges), own = contiguous_strides(x.sizes());
   SymInt from = 0, at = 0;
@@ -174,12 +172,18 @@ static bool only_regroups(Program& p, const TensorBox& x) {
   return simplify(from, extents) == simplify(at, extents);
 }
 
-/// A nest of its own for what the box shows.
+/// The box shows all elements of a nest that is not in memory, in their order: only dimensions are grouped
+/// otherwise.
+static bool only_regroups(const Program& p, const TensorBox& x) {
+  return !x.storage()->is_realized() && !x.is_identity_view() && is_whole_in_order(p, x);
+}
+
+/// A nest of its own for what the box shows. It has the name of the value where it is all of that.
 static TensorBox copy_of(Program& p, const TensorBox& x) {
   SymInts at;
   for (int k = 0; k < x.rank(); ++k) at.push_back(p.context->var(k));
   TensorBox copy = make_pointwise(p, x.dtype(), x.sizes(), x.load(p, at));
-  copy.storage()->name = x.storage()->name;
+  if (is_whole_in_order(p, x)) copy.storage()->name = x.storage()->name;
   copy.storage()->origins = x.storage()->origins;
   return copy;
 }

@@ -24,6 +24,16 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   model_option = app.add_option("model", model, "ONNX file, or a package of `tbx compile`")
                      ->required()
                      ->check(CLI::ExistingFile);
+  add_how_to_compile(app);
+  add_state(app);
+  add_limits(app);
+  if (with_inputs) add_inputs(app);
+  app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
+  app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
+  compile.interrupted = interrupted;
+}
+
+void ModelOptions::add_how_to_compile(CLI::App& app) {
   app.add_option("--threads", compile.threads,
                  "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)")
       ->check(CLI::Range(0, 4096))
@@ -71,6 +81,15 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                  "process; repeatable")
       ->allow_extra_args(false)
       ->group("Compiler");
+  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels and plans are kept")
+      ->group("Compiler");
+  app.add_flag_callback(
+         "--no-kept-plans", [this] { compile.keep_plans = false; },
+         "compile the model anew, and keep nothing of that for its next start (docs/kernels.md)")
+      ->group("Compiler");
+}
+
+void ModelOptions::add_state(CLI::App& app) {
   app.add_option("--state", state,
                  "input that the session keeps, and the output that it is in the next run: "
                  "past_key_values.*=present.*, where * stands for the same text; repeatable")
@@ -87,36 +106,27 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                  "room that grows as runs need it, from that of --state-capacity up to this")
       ->check(at_least_zero())
       ->group("Compiler");
-  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels and plans are kept")
-      ->group("Compiler");
-  app.add_flag_callback(
-         "--no-kept-plans", [this] { compile.keep_plans = false; },
-         "compile the model anew, and keep nothing of that for its next start (docs/kernels.md)")
-      ->group("Compiler");
-  add_limits(app);
-  compile.interrupted = interrupted;
-  if (with_inputs) {
-    app.add_option("--input", inputs,
-                   "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
-                   "Inputs without a file are random: integers from 0 to 7, or what the graph needs of them "
-                   "(ids below the length of their table, axes below a rank, counts from 1, summed masks 1)")
-        ->allow_extra_args(false)
-        ->group("Inputs");
-    app.add_option(
-           "--dim", dims,
-           "size of a symbolic dimension of the inputs: batch=4; repeatable. Default 1, and for one that "
-           "is named as a sum (past + length) that sum; where the model "
-           "refuses that, sums of other sizes are tried")
-        ->allow_extra_args(false)
-        ->group("Inputs");
-    app.add_option("--seed", seed,
-                   "seed of random inputs (default 0) and of the model's random operators (default: another "
-                   "one every "
-                   "time); equal seeds give equal inputs and results")
-        ->group("Inputs");
-  }
-  app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
-  app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
+}
+
+void ModelOptions::add_inputs(CLI::App& app) {
+  app.add_option("--input", inputs,
+                 "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
+                 "Inputs without a file are random: integers from 0 to 7, or what the graph needs of them "
+                 "(ids below the length of their table, axes below a rank, counts from 1, summed masks 1)")
+      ->allow_extra_args(false)
+      ->group("Inputs");
+  app.add_option(
+         "--dim", dims,
+         "size of a symbolic dimension of the inputs: batch=4; repeatable. Default 1, and for one that "
+         "is named as a sum (past + length) that sum; where the model "
+         "refuses that, sums of other sizes are tried")
+      ->allow_extra_args(false)
+      ->group("Inputs");
+  app.add_option("--seed", seed,
+                 "seed of random inputs (default 0) and of the model's random operators (default: another "
+                 "one every "
+                 "time); equal seeds give equal inputs and results")
+      ->group("Inputs");
 }
 
 void ModelOptions::add_tiered(CLI::App& app) {

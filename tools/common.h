@@ -52,7 +52,10 @@ struct ModelOptions {
   Session open();
 
 private:
+  void add_how_to_compile(CLI::App& app);
+  void add_state(CLI::App& app);
   void add_limits(CLI::App& app);
+  void add_inputs(CLI::App& app);
 };
 
 /// A line on stderr that says how far something is, where that is a terminal; removed at the end.

@@ -139,6 +139,7 @@ std::string refuses_output(const std::string& path) {
 
 std::string refuses_file(const std::string& path) {
   namespace fs = std::filesystem;
+  if (path == "-") return "-: expected the name of a file, since results do not go to stdout (./- is one)";
   std::error_code ignored;
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";

@@ -123,7 +123,7 @@ void add_dump(CLI::App& app, int&) {
       ->check(CLI::IsMember({"import", "simplify", "lower", "schedule", "source", "cuda", "plan"}));
   cmd->add_option("--dim", o->model.dims, "fixes a symbolic dimension: batch=4; repeatable")
       ->allow_extra_args(false);
-  cmd->add_option("--output", o->output, "write to this file instead of stdout");
+  cmd->add_option("--output", o->output, "write to this file instead of stdout (-)");
   cmd->footer(
       R"(Stages: import (the graph as read), simplify (after the graph passes), lower (loop nests), schedule (fused
 kernels), source (generated C++), cuda (generated CUDA), plan (what is run). No kernel is compiled for a dump.
@@ -132,6 +132,7 @@ Examples:
   tbx dump model.onnx --stage simplify --disable-pass fuse_gelu
   tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
+    if (o->output == "-") o->output.clear();
     if (!o->output.empty())
       if (std::string why = refuses_file(o->output); !why.empty()) throw UsageError("--output " + why);
     o->model.compile.dims = parse_dims(o->model.dims);

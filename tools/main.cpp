@@ -86,9 +86,9 @@ int run(int argc, char** argv) {
   tbx doctor                                  compiler, GPU and libraries: what is here, what is missing
 `tbx COMMAND --help` has the options and more examples of each command.
 
-Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file that cannot be read or written,
-3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet), 5 BackendError
-(compiler or library), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
+Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage, or a file of inputs or outputs cannot be read or
+written, 3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet),
+5 BackendError (compiler or library; a package or an optimized model cannot be written), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
 JSON value, or nothing after an error.
 Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb;
 default: 1gb; 0: none), TBX_CACHE_PLANS (0: as --no-kept-plans), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options

@@ -1,12 +1,12 @@
 // The Python module tensorbox._core: a thin binding of include/tensorbox/tensorbox.h.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -122,9 +122,9 @@ void bind_facts(nb::module_& m) {
       .def_ro("not_kept", &tbx::CompileStats::not_kept)
       .def_ro("not_compiled", &tbx::CompileStats::not_compiled)
       .def("__repr__", [](const tbx::CompileStats& s) {
-        return fmt::format(
-            "<tensorbox.CompileStats {} nodes, {} generated and {} library kernels, {:.1f} ms>", s.nodes,
-            s.generated_kernels, s.extern_kernels, s.total_ms);
+        return "<tensorbox.CompileStats " + std::to_string(s.nodes) + " nodes, " +
+               std::to_string(s.generated_kernels) + " generated and " + std::to_string(s.extern_kernels) +
+               " library kernels, " + std::to_string(std::lround(s.total_ms)) + " ms>";
       });
 
   nb::class_<tbx::ModelMetadata>(m, "ModelMetadata")
@@ -145,8 +145,11 @@ void bind_facts(nb::module_& m) {
       .def_ro("isas", &tbx::PackageReport::isas)
       .def_ro("architectures", &tbx::PackageReport::architectures)
       .def("__repr__", [](const tbx::PackageReport& r) {
-        return fmt::format("<tensorbox.PackageReport {} bytes, {} program(s), native kernels: {}>", r.bytes,
-                           r.programs, r.isas.empty() ? "none" : fmt::format("{}", fmt::join(r.isas, ", ")));
+        std::string isas;
+        for (const std::string& isa : r.isas) isas += (isas.empty() ? "" : ", ") + isa;
+        return "<tensorbox.PackageReport " + std::to_string(r.bytes) + " bytes, " +
+               std::to_string(r.programs) + " program(s), native kernels: " + (isas.empty() ? "none" : isas) +
+               ">";
       });
 }
 

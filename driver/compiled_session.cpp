@@ -1,6 +1,7 @@
 // Session::compile: a session of a model, with the compiler behind it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/shown.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
 #include "driver/kept_plan.h"
@@ -134,6 +136,7 @@ public:
   }
 
   PackageReport save(const std::string& file, const PackageOptions& how) const override {
+    keep_model(file);
     const Loading loading(options);
     PackageMaker maker(options, how);
     package::PackageIndex& index = maker.index;
@@ -154,6 +157,18 @@ public:
     maker.add_stage(*specialiser_, plain ? Coverage{{plain_}, true} : compiled_variants(*specialiser_),
                     "the model");
     return maker.write(file);
+  }
+
+  /// Throws Error (model) where a package written to `file` would replace what the model was read from.
+  void keep_model(const std::string& file) const {
+    const auto* model = std::get_if<std::filesystem::path>(&source.from);
+    struct stat facts {};
+    std::error_code none;
+    if (stat(file.c_str(), &facts) != 0 || S_ISDIR(facts.st_mode)) return;
+    if (source.seen->has(facts) || (model && std::filesystem::equivalent(*model, file, none)))
+      throw Error(ErrorKind::model,
+                  fmt::format("the package would replace {}, which the model is in", shown(file)),
+                  "give it another name");
   }
 
 protected:

@@ -167,6 +167,7 @@ void add_bench(CLI::App& app, int&) {
   cmd->add_option("--repeat", o->repeat, "runs to measure, per client, instead of --duration")
       ->check(CLI::Range(1, 1 << 30));
   cmd->add_option("--duration", o->duration, "seconds to measure (default 3), at least five runs")
+      ->check(at_least_zero()) // which NaN is not
       ->check(CLI::Range(0.0, 86400.0));
   cmd->add_option("--clients", o->clients, "threads that call the session at once (default 1)")
       ->check(CLI::Range(1, 256));

@@ -126,6 +126,14 @@ void ModelOptions::add_inputs(CLI::App& app) {
                  "seed of random inputs (default 0) and of the model's random operators (default: another "
                  "one every "
                  "time); equal seeds give equal inputs and results")
+      ->check([](const std::string& text) { // CLI11 takes -1 and numbers of more than 64 bits
+        uint64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [read, error] = std::from_chars(text.data(), end, value);
+        return error == std::errc() && read == end
+                   ? std::string()
+                   : fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text);
+      })
       ->group("Inputs");
 }
 

@@ -57,7 +57,8 @@ bool has_symbols(const Session& session) {
 /// Kernels in the order of execution; totals first.
 void explain(ExplainOptions& o) {
   if (!o.trace.empty())
-    if (std::string why = refuses_file(o.trace); !why.empty()) throw UsageError("--trace " + why);
+    if (std::string why = refuses_file(o.trace, o.model.model); !why.empty())
+      throw UsageError("--trace " + why);
   if (o.passes) {
     if (o.model.json) return print_json(pass_names());
     for (const std::string& name : pass_names()) say("{}\n", name);
@@ -134,7 +135,8 @@ Examples:
   cmd->callback([o] {
     if (o->output == "-") o->output.clear();
     if (!o->output.empty())
-      if (std::string why = refuses_file(o->output); !why.empty()) throw UsageError("--output " + why);
+      if (std::string why = refuses_file(o->output, o->model.model); !why.empty())
+        throw UsageError("--output " + why);
     o->model.compile.dims = parse_dims(o->model.dims);
     std::string text = is_package(o->model.model) ? o->model.open().dump(o->stage).value()
                                                   : driver::dump_stage(std::filesystem::path(o->model.model),

@@ -253,8 +253,6 @@ struct StridedView {
 };
 /// Needs nothing; guarantees an affine view: each buffer index is affine in the view's indices.
 StridedView realize_strided(Program& p, const TensorBox& x, std::string reason);
-/// The box shows all elements of its storage, in their order; dimensions may be grouped otherwise.
-bool is_whole_in_order(const Program& p, const TensorBox& x);
 /// The type that memory holds the box in, or will hold it in: its own, or a narrower float.
 DType memory_type(const Program& p, const TensorBox& x);
 /// `x`, or where memory holds it narrower than its type, a nest that computes it anew or copies it.

@@ -218,8 +218,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     }
     require_declared_type(node, g.at(v), outputs[i]);
     const ir::TensorBox& box = outputs[i].tensor;
-    if (box.defined() && box.storage()->name.empty() && ir::is_whole_in_order(program_, box))
-      box.storage()->name = g.at(v).name;
+    if (box.defined() && box.storage()->name.empty()) box.storage()->name = g.at(v).name;
     env[v] = outputs[i];
     if (options_.constant_found && depth_ == 1)
       if (auto constant = constant_of(env[v])) options_.constant_found(v, constant);

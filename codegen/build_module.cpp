@@ -84,10 +84,6 @@ bool ran_out_of_memory(const std::string& output) {
   return false;
 }
 
-[[noreturn]] void throw_no_compiler() {
-  throw_backend_error("no C++ compiler: set TBX_CXX or install g++ or clang++");
-}
-
 } // namespace
 
 /// One call of build_module.
@@ -290,20 +286,6 @@ runtime::KernelFunction Module::find(const std::string& function) const {
   throw_backend_error("the built module has no kernel {}", function);
 }
 
-bool have_compiler(const Toolchain& toolchain) {
-  static std::mutex mutex;
-  static std::set<std::string> working;
-  const std::string compiler = find_compiler(toolchain);
-  if (compiler.empty()) return false;
-  std::scoped_lock lock(mutex);
-  if (working.contains(compiler)) return true;
-  const ProcessResult r = run_process({compiler, "-x", "c++", "-fsyntax-only", "/dev/null"}, 20);
-  // One that fails may do so for want of memory or processes, and is asked again.
-  const bool works = r.status == 0 || (r.unknown && r.output.empty());
-  if (works) working.insert(compiler);
-  return works;
-}
-
 Toolchain resolved(Toolchain toolchain) {
   toolchain.compiler = find_compiler(toolchain);
   toolchain.cache_dir = KernelCache(toolchain).folder();
@@ -316,7 +298,7 @@ std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, 
   if (kernels.empty()) return std::make_shared<Module>();
   Build build(kernels, isa, toolchain);
   const std::string compiler = find_compiler(toolchain);
-  if (compiler.empty()) throw_no_compiler();
+  if (compiler.empty()) throw_backend_error("{}", compiler_fault(toolchain));
   const std::string identity = compiler_identity(compiler);
   const std::vector<size_t> missing = build.find(identity);
   const int total = static_cast<int>(build.size());

@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "codegen/compiler.h"
 #include "codegen/emit.h"
 #include "codegen/toolchain.h"
 #include "runtime/module.h"
 
 namespace tbx::codegen {
-
-/// True when a working compiler is found (one that worked is not asked again).
-bool have_compiler(const Toolchain& toolchain = {});
 
 /// The same with the compiler and the cache that the environment names now: for who builds later.
 Toolchain resolved(Toolchain toolchain);

@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -35,6 +37,26 @@ std::string on_path(const std::string& name) {
   return "";
 }
 
+/// Why find_compiler() has found nothing.
+std::string nothing_found(const Toolchain& toolchain) {
+  const char* variable = std::getenv("TBX_CXX");
+  if (toolchain.compiler.empty() && variable && *variable)
+    return fmt::format(
+        "no C++ compiler found: TBX_CXX is '{}', which is no program (give a name or a path alone; "
+        "options go into TBX_CXXFLAGS)",
+        variable);
+  return "no C++ compiler found (install g++ or clang++, or set TBX_CXX to one)";
+}
+
+/// How a process ended that did not succeed, and the first line of what it said.
+std::string failure_of(const ProcessResult& r) {
+  const std::string line = r.output.substr(0, r.output.find('\n'));
+  const std::string how = r.timed_out    ? "it takes too long"
+                          : r.status < 0 ? "it cannot be started, or was killed"
+                                         : fmt::format("exit status {}", r.status);
+  return line.empty() ? how : how + ": " + line;
+}
+
 } // namespace
 
 std::string find_compiler(const Toolchain& toolchain) {
@@ -44,6 +66,23 @@ std::string find_compiler(const Toolchain& toolchain) {
     if (std::string path = on_path(name); !path.empty()) return path;
   return "";
 }
+
+std::string compiler_fault(const Toolchain& toolchain) {
+  static std::mutex mutex;
+  static std::set<std::string> working;
+  const std::string compiler = find_compiler(toolchain);
+  if (compiler.empty()) return nothing_found(toolchain);
+  std::scoped_lock lock(mutex);
+  if (working.contains(compiler)) return {};
+  const ProcessResult r = run_process({compiler, "-x", "c++", "-fsyntax-only", "/dev/null"}, 20);
+  // One that fails may do so for want of memory or processes, and is asked again.
+  if (r.status != 0 && !(r.unknown && r.output.empty()))
+    return fmt::format("the C++ compiler {} does not compile an empty file ({})", compiler, failure_of(r));
+  working.insert(compiler);
+  return {};
+}
+
+bool have_compiler(const Toolchain& toolchain) { return compiler_fault(toolchain).empty(); }
 
 std::string compiler_identity(const std::string& compiler) {
   struct stat st {};

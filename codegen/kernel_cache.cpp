@@ -171,7 +171,11 @@ std::string KernelCache::use(const fs::path& folder) {
   at_ = OpenFile(above_standard(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)));
   struct stat st {};
   if (!at_ && (errno == ENOTDIR || errno == ELOOP))
-    return fmt::format("the kernel cache {} is not a folder", folder_.string());
+    return fs::is_symlink(folder_, ec)
+               ? fmt::format("the kernel cache {} is a symbolic link, which is not followed "
+                             "(name the folder that it leads to)",
+                             folder_.string())
+               : fmt::format("the kernel cache {} is not a folder", folder_.string());
   if (!at_ || fstat(at_.get(), &st) != 0)
     return fmt::format("cannot open the kernel cache {}: {}", folder_.string(), std::strerror(errno));
   if (st.st_uid != geteuid())

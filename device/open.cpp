@@ -24,7 +24,7 @@ std::shared_ptr<Device> open(std::string_view name) {
   }
   if (!known)
     throw Error(ErrorKind::model, fmt::format("'{}' is no device", name),
-                "devices are \"cuda\" and \"cuda:<number>\"");
+                "devices are \"cpu\", \"cuda\" and \"cuda:<number>\"");
   static std::mutex mutex;
   static std::map<std::pair<bool, int>, std::weak_ptr<Device>> opened;
   std::scoped_lock lock(mutex);

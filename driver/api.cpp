@@ -30,6 +30,7 @@ Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string&
 }
 
 std::string device_problem(const std::string& device) {
+  if (device.empty() || device == "cpu") return {};
   const auto opened = package::guarded([&] { return device::open(device); });
   return opened ? std::string() : opened.error().message;
 }

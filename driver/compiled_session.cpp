@@ -1,6 +1,7 @@
 // Session::compile: a session of a model, with the compiler behind it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/shown.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
 #include "driver/kept_plan.h"
@@ -25,6 +27,7 @@
 #include "graph/partition/every_value.h"
 #include "graph/partition/value_graph.h"
 #include "package/guarded.h"
+#include "package/package_file.h"
 #include "package/session_impl.h"
 #include "runtime/session.h"
 
@@ -133,6 +136,7 @@ public:
   }
 
   PackageReport save(const std::string& file, const PackageOptions& how) const override {
+    keep_model(file);
     const Loading loading(options);
     PackageMaker maker(options, how);
     package::PackageIndex& index = maker.index;
@@ -153,6 +157,18 @@ public:
     maker.add_stage(*specialiser_, plain ? Coverage{{plain_}, true} : compiled_variants(*specialiser_),
                     "the model");
     return maker.write(file);
+  }
+
+  /// Throws Error (model) where a package written to `file` would replace what the model was read from.
+  void keep_model(const std::string& file) const {
+    const auto* model = std::get_if<std::filesystem::path>(&source.from);
+    struct stat facts {};
+    std::error_code none;
+    if (stat(file.c_str(), &facts) != 0 || S_ISDIR(facts.st_mode)) return;
+    if (source.seen->has(facts) || (model && std::filesystem::equivalent(*model, file, none)))
+      throw Error(ErrorKind::model,
+                  fmt::format("the package would replace {}, which the model is in", shown(file)),
+                  "give it another name");
   }
 
 protected:
@@ -264,6 +280,7 @@ private:
 
   void settle_options() {
     package::check_threads(options.threads);
+    if (options.device == "cpu") options.device.clear();
     if (options.reference) {
       options.compile = options.fuse = options.fuse_extern = false;
       // Constants are folded by what computes fastest: here they are left to the run.
@@ -397,6 +414,9 @@ Result<Session> Session::compile(const std::string& onnx_file, const CompileOpti
 
 Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options) {
   return package::guarded([&] {
+    if (package::is_package(onnx_bytes))
+      throw Error(ErrorKind::model, "the bytes are a package, which is loaded from its file",
+                  "give the path");
     auto impl = std::make_shared<driver::CompiledSession>();
     ImportOptions import_options;
     driver::set_limits(import_options, driver::with_limits(options));

@@ -51,10 +51,16 @@ std::vector<Finding> look_around() {
   std::vector<Finding> all;
   all.push_back(finding("C++ compiler", "kernels for the CPU", [](Finding& f) {
     f.where = codegen::find_compiler({});
-    if (f.where.empty()) throw_backend_error("none was found: set TBX_CXX or install g++ or clang++");
+    if (const std::string fault = codegen::compiler_fault({}); !fault.empty())
+      throw_backend_error("{}", fault);
   }));
-  all.push_back(finding("kernel cache", "kernels that were compiled",
-                        [](Finding& f) { f.where = codegen::KernelCache({}).folder().string(); }));
+  all.push_back(finding("kernel cache", "kernels that were compiled", [](Finding& f) {
+    codegen::Toolchain toolchain;
+    toolchain.log = [&](const std::string& note) {
+      f.problem = note;
+    }; // the folder that was asked for cannot be used
+    f.where = codegen::KernelCache(toolchain).folder().string();
+  }));
   for (const device::LibraryName& name : device::cuda_libraries())
     all.push_back(finding(name.file, name.purpose, [&](Finding& f) {
       const device::Library& library = device::cuda_library(name.file);

@@ -14,7 +14,7 @@ struct Finding {
   std::string purpose; ///< "convolutions and attention"
   bool found = false;
   std::string version, where; ///< path, and for libraries how it was found
-  std::string problem;        ///< where it was not found: why, and the way out
+  std::string problem;        ///< why it was not found, or what is wrong with it; and the way out
 };
 
 /// The C++ compiler, the kernel cache, NVIDIA's libraries and the GPUs. Exported, not public: for the

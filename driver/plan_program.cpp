@@ -153,15 +153,14 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
     // Whether a compiler works takes a process to find out, which a start with a filled cache can do without.
     const std::vector<codegen::EmittedKernel> kernels = named_kernels(result.emitted);
     result.found = codegen::cached_module(kernels, target.isa, toolchain);
-    result.has_compiler = !result.found && codegen::have_compiler(toolchain);
+    const std::string fault = result.found ? "" : codegen::compiler_fault(toolchain);
+    result.has_compiler = !result.found && fault.empty();
     if (!result.found && !result.has_compiler)
       result.found = codegen::find_module(kernels, target.isa, toolchain);
     if (!result.has_compiler && !result.found) {
       result.emitted.clear();
-      if (options.log)
-        options.log(
-            "no C++ compiler found, and not all kernels in the cache: they run in the evaluator (set TBX_CXX "
-            "to a compiler)");
+      stats.not_compiled = fault + "; not all kernels are in the cache, so they run in the evaluator";
+      if (options.log) options.log(stats.not_compiled);
     }
   }
   stage("plan");

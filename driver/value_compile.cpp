@@ -266,6 +266,7 @@ void add_stats_of_segments(const ValueProgram& program, CompileStats& stats) {
       stats.lower_ms += v->stats.lower_ms;
       stats.schedule_ms += v->stats.schedule_ms;
       stats.build_ms += v->stats.build_ms;
+      if (stats.not_compiled.empty()) stats.not_compiled = v->stats.not_compiled;
     }
 }
 

@@ -1,9 +1,13 @@
 #include "importer/inference.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <onnx/checker.h>
 #include <onnx/shape_inference/implementation.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "importer/inference_guards.h"
@@ -150,6 +154,28 @@ std::string message_of(const std::exception& e) {
   return text;
 }
 
+/// What onnx says of a type that an operator does not take, "A typestr: T, has unsupported type:
+/// tensor(int8)", in words and with those that it takes. Another text as it is.
+std::string told_of_type(const onnx::OpSchema& schema, const std::string& text) {
+  constexpr std::string_view kGiven = ", has unsupported type: ";
+  const size_t name_end = text.find(" typestr: "), given = text.find(kGiven);
+  if (name_end == std::string::npos || given == std::string::npos) return text;
+  auto of = [&](const char* what,
+                const std::vector<onnx::OpSchema::FormalParameter>& parameters) -> std::string {
+    for (const onnx::OpSchema::FormalParameter& p : parameters) {
+      if (p.GetName() != text.substr(0, name_end)) continue;
+      std::set<std::string> allowed;
+      for (const auto* type : p.GetTypes()) allowed.insert(*type);
+      return fmt::format("{} '{}' is {}, expected {}", what, p.GetName(), text.substr(given + kGiven.size()),
+                         fmt::join(allowed, ", "));
+    }
+    return {};
+  };
+  if (std::string input = of("input", schema.inputs()); !input.empty()) return input;
+  const std::string output = of("output", schema.outputs());
+  return output.empty() ? text : output;
+}
+
 void run_inference(NodeView& node, InferenceView& view, bool strict) {
   check_before_inference(node);
   try {
@@ -206,7 +232,7 @@ InferredOutputs infer_outputs(NodeView& node, bool strict, bool check_types) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    throw_model_error("{}", message_of(e));
+    throw_model_error("{}", told_of_type(*node.schema, message_of(e)));
   }
   return result;
 }

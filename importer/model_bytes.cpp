@@ -1,6 +1,7 @@
 #include "importer/model_bytes.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +25,9 @@ ModelBytes::ModelBytes(const std::filesystem::path& file, SeenFiles* seen) : nam
   file_ = FileDescriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file_) throw_model_error("cannot open the model file {}: {}", shown(name_), std::strerror(errno));
   const struct stat facts = *this->facts();
-  TBX_MODEL(S_ISREG(facts.st_mode), "{} is not a regular file", shown(name_));
+  if (!S_ISREG(facts.st_mode))
+    throw Error(ErrorKind::model, fmt::format("{} is not a regular file", shown(name_)),
+                "write the model to one, or give its bytes");
   if (seen) seen->check("", name_, facts);
   size_ = static_cast<size_t>(facts.st_size);
 }

@@ -26,6 +26,13 @@ std::vector<std::string> SeenFiles::locations() const {
   return all;
 }
 
+bool SeenFiles::has(const struct stat& facts) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(seen_.begin(), seen_.end(), [&](const auto& entry) {
+    return entry.second.device == facts.st_dev && entry.second.number == facts.st_ino;
+  });
+}
+
 bool SeenFiles::has_same_as(const SeenFiles& other) const {
   const std::scoped_lock lock(mutex_, other.mutex_);
   return seen_ == other.seen_;

@@ -22,6 +22,8 @@ public:
   void check(const std::string& role, const std::string& name, const struct stat& facts);
   /// Locations of the external data so far.
   std::vector<std::string> locations() const;
+  /// The file with these facts is one of them, changed or not.
+  bool has(const struct stat& facts) const;
   /// The same files, unchanged, for the same roles.
   bool has_same_as(const SeenFiles& other) const;
   /// A file was changed less than `seconds` ago: the clock of the files may not tell a change after this.

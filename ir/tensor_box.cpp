@@ -159,12 +159,14 @@ static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
   return v;
 }
 
-/// The box shows all elements of a nest that is not in memory, in their order: only dimensions are grouped
-/// otherwise.
-static bool only_regroups(Program& p, const TensorBox& x) {
-  const StorageBox& storage = *x.storage();
-  if (storage.is_realized() || x.is_identity_view()) return false;
-  const SymInts& ranges = storage.loops().ranges;
+static const SymInts& sizes_of_storage(const Program& p, const StorageBox& storage) {
+  return storage.is_realized() ? p.at(storage.buffer()).sizes : storage.loops().ranges;
+}
+
+/// The box shows all elements of its storage, in their order; dimensions may be grouped otherwise.
+static bool is_whole_in_order(const Program& p, const TensorBox& x) {
+  if (x.is_identity_view()) return true;
+  const SymInts& ranges = sizes_of_storage(p, *x.storage());
   if (!provably_equal(product(ranges), product(x.sizes()))) return false;
   const SymInts strides = contiguous_strides(ranges), own = contiguous_strides(x.sizes());
   SymInt from = 0, at = 0;
@@ -174,12 +176,28 @@ static bool only_regroups(Program& p, const TensorBox& x) {
   return simplify(from, extents) == simplify(at, extents);
 }
 
-/// A nest of its own for what the box shows.
+/// The box shows all elements of a nest that is not in memory, in their order: only dimensions are grouped
+/// otherwise.
+static bool only_regroups(const Program& p, const TensorBox& x) {
+  return !x.storage()->is_realized() && !x.is_identity_view() && is_whole_in_order(p, x);
+}
+
+/// The same where all sizes are known. Others are not asked about: what is simplified for a name must not
+/// decide in which order sums of symbols are written.
+static bool is_known_whole(const Program& p, const TensorBox& x) {
+  auto known = [](const SymInts& sizes) {
+    return std::all_of(sizes.begin(), sizes.end(), [](SymInt s) { return s.is_constant(); });
+  };
+  return x.is_identity_view() ||
+         (known(x.sizes()) && known(sizes_of_storage(p, *x.storage())) && is_whole_in_order(p, x));
+}
+
+/// A nest of its own for what the box shows. It has the name of the value where it is all of that.
 static TensorBox copy_of(Program& p, const TensorBox& x) {
   SymInts at;
   for (int k = 0; k < x.rank(); ++k) at.push_back(p.context->var(k));
   TensorBox copy = make_pointwise(p, x.dtype(), x.sizes(), x.load(p, at));
-  copy.storage()->name = x.storage()->name;
+  if (is_known_whole(p, x)) copy.storage()->name = x.storage()->name;
   copy.storage()->origins = x.storage()->origins;
   return copy;
 }

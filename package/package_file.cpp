@@ -69,6 +69,10 @@ template <class T> T read_at(std::span<const std::byte> bytes, uint64_t offset) 
 
 } // namespace
 
+bool is_package(std::span<const std::byte> bytes) {
+  return bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
 const char* name_of(PartKind kind) {
   switch (kind) {
   case PartKind::index: return "index";
@@ -139,8 +143,7 @@ int64_t PackageWriter::write(const std::filesystem::path& file, const PackageInd
 std::shared_ptr<const Package> Package::open(const std::filesystem::path& file) {
   const auto mapped = MappedFile::open(file);
   const std::span<const std::byte> bytes = mapped->bytes();
-  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    throw_model_error("{} is no package", shown(file.native()));
+  if (!is_package(bytes)) throw_model_error("{} is no package", shown(file.native()));
   const size_t start = offsetof(Header, parts);
   Header h;
   if (bytes.size() < start) damaged("it is cut off in its header");

@@ -51,6 +51,9 @@ private:
   TensorPool tensors_;
 };
 
+/// Whether they begin as a package does.
+bool is_package(std::span<const std::byte> bytes);
+
 /// An open package, all of whose parts are as they were written.
 class Package {
 public:

@@ -17,9 +17,9 @@ namespace tbx {
 namespace package {
 namespace {
 
-/// The plans to use of those that the package has. Says so where they are not native.
-std::string chosen_isa(const PackageIndex& index, const LoadOptions& options,
-                       const std::function<void(const std::string&)>& log) {
+/// The plans to use of those that the package has. Where they are to be native and are not, `not_compiled`
+/// says why.
+std::string chosen_isa(const PackageIndex& index, const LoadOptions& options, std::string& not_compiled) {
   std::vector<std::string> native;
   if (index.stages.empty()) return ""; // there are steps of values alone
   if (index.stages[0].programs.empty()) archive::damaged("it has no program");
@@ -44,11 +44,9 @@ std::string chosen_isa(const PackageIndex& index, const LoadOptions& options,
   for (const std::string& name : native)
     if (const auto isa = isa_of_name(name); isa && *isa <= best && (!found || *isa > *found)) found = isa;
   if (found) return name_of(*found);
-  if (log)
-    log(fmt::format(
-        "the package has no kernels for this CPU ({}; it has: {}): they run in the evaluator, which is "
-        "slower",
-        name_of(best), has));
+  not_compiled = fmt::format(
+      "the package has no kernels for this CPU ({}; it has: {}): they run in the evaluator, which is slower",
+      name_of(best), has);
   return "";
 }
 
@@ -104,7 +102,9 @@ public:
         archive::damaged("the default of an input is missing");
     }
     device = chosen_device(index, options);
-    const RunWith how{device ? std::string() : chosen_isa(index, options, log), device, log, run_with};
+    const RunWith how{device ? std::string() : chosen_isa(index, options, not_compiled_), device, log,
+                      run_with};
+    if (log && !not_compiled_.empty()) log(not_compiled_);
     for (size_t i = 0; i < index.stages.size(); ++i) {
       stages_.push_back(std::make_shared<const PackagedStage>(
           package_, index.stages[i], how,
@@ -126,7 +126,11 @@ public:
         std::make_unique<runtime::ValueSession>(runtime::bind(values, {stages_.begin(), stages_.end()}));
   }
 
-  CompileStats stats() const override { return package_->index().stats; }
+  CompileStats stats() const override {
+    CompileStats all = package_->index().stats;
+    all.not_compiled = not_compiled_;
+    return all;
+  }
 
   std::vector<std::string> made_for() const override {
     std::vector<std::string> all;
@@ -182,6 +186,7 @@ private:
   }
 
   std::shared_ptr<const Package> package_;
+  std::string not_compiled_;
   std::vector<std::shared_ptr<const PackagedStage>> stages_;
 };
 

@@ -5,6 +5,11 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "python/bound_run.h"
 #include "python/device.h"
 #include "python/interrupt.h"
@@ -21,18 +26,25 @@ PyObject* unsupported_error;
 PyObject* backend_error;
 PyObject* internal_error;
 
+/// The exception, and what a message of that kind begins with.
+std::pair<PyObject*, std::string_view> exception_of(tbx::Failure::Kind kind) {
+  switch (kind) {
+  case tbx::Failure::model_error: return {model_error, "ModelError: "};
+  case tbx::Failure::unsupported_error: return {unsupported_error, "UnsupportedError: "};
+  case tbx::Failure::backend_error: return {backend_error, "BackendError: "};
+  case tbx::Failure::internal_error: break;
+  }
+  return {internal_error, "InternalError: "};
+}
+
 } // namespace
 
 void tbx::python::raise(const tbx::Failure& failure) {
   if (PyErr_Occurred()) throw nb::python_error(); // what interrupted() saw
-  PyObject* type = internal_error;
-  switch (failure.kind) {
-  case tbx::Failure::model_error: type = model_error; break;
-  case tbx::Failure::unsupported_error: type = unsupported_error; break;
-  case tbx::Failure::backend_error: type = backend_error; break;
-  case tbx::Failure::internal_error: type = internal_error; break;
-  }
-  PyErr_SetString(type, failure.message.c_str()); // UTF-8, whatever the names in it are
+  const auto [type, name] = exception_of(failure.kind);
+  // Python shows the name of the exception itself. UTF-8, whatever the names in the text are.
+  const size_t kind = failure.message.starts_with(name) ? name.size() : 0;
+  PyErr_SetString(type, failure.message.c_str() + kind);
   throw nb::python_error();
 }
 
@@ -107,7 +119,13 @@ void bind_facts(nb::module_& m) {
       .def_ro("build_ms", &tbx::CompileStats::build_ms)
       .def_ro("total_ms", &tbx::CompileStats::total_ms)
       .def_ro("kept_plan", &tbx::CompileStats::kept_plan)
-      .def_ro("not_kept", &tbx::CompileStats::not_kept);
+      .def_ro("not_kept", &tbx::CompileStats::not_kept)
+      .def_ro("not_compiled", &tbx::CompileStats::not_compiled)
+      .def("__repr__", [](const tbx::CompileStats& s) {
+        return "<tensorbox.CompileStats " + std::to_string(s.nodes) + " nodes, " +
+               std::to_string(s.generated_kernels) + " generated and " + std::to_string(s.extern_kernels) +
+               " library kernels, " + std::to_string(std::lround(s.total_ms)) + " ms>";
+      });
 
   nb::class_<tbx::ModelMetadata>(m, "ModelMetadata")
       .def_ro("producer_name", &tbx::ModelMetadata::producer_name)
@@ -125,7 +143,14 @@ void bind_facts(nb::module_& m) {
       .def_ro("kernel_bytes", &tbx::PackageReport::kernel_bytes)
       .def_ro("programs", &tbx::PackageReport::programs)
       .def_ro("isas", &tbx::PackageReport::isas)
-      .def_ro("architectures", &tbx::PackageReport::architectures);
+      .def_ro("architectures", &tbx::PackageReport::architectures)
+      .def("__repr__", [](const tbx::PackageReport& r) {
+        std::string isas;
+        for (const std::string& isa : r.isas) isas += (isas.empty() ? "" : ", ") + isa;
+        return "<tensorbox.PackageReport " + std::to_string(r.bytes) + " bytes, " +
+               std::to_string(r.programs) + " program(s), native kernels: " + (isas.empty() ? "none" : isas) +
+               ">";
+      });
 }
 
 void bind_optimize(nb::module_& m) {

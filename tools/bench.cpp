@@ -147,7 +147,7 @@ void bench(BenchArguments& o) {
   if (o.model.compile.tiered) report["evaluated_kernels"] = session.stats().evaluated_kernels;
   if (o.model.json) return print_json(report);
   say("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
-  say("{} in {:.0f} ms, first run {:.2f} ms\n", how_compiled(session), session.stats().total_ms, first);
+  say("{}, first run {:.2f} ms\n", how_made(o.model, session), first);
   say("min {:.3f}  median {:.3f}  mean {:.3f}  p90 {:.3f}  p95 {:.3f}  p99 {:.3f}  max {:.3f} ms\n",
       all.front(), percentile(all, 0.5), mean, percentile(all, 0.9), percentile(all, 0.95),
       percentile(all, 0.99), all.back());
@@ -167,6 +167,7 @@ void add_bench(CLI::App& app, int&) {
   cmd->add_option("--repeat", o->repeat, "runs to measure, per client, instead of --duration")
       ->check(CLI::Range(1, 1 << 30));
   cmd->add_option("--duration", o->duration, "seconds to measure (default 3), at least five runs")
+      ->check(at_least_zero()) // which NaN is not
       ->check(CLI::Range(0.0, 86400.0));
   cmd->add_option("--clients", o->clients, "threads that call the session at once (default 1)")
       ->check(CLI::Range(1, 256));

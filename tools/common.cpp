@@ -24,14 +24,24 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   model_option = app.add_option("model", model, "ONNX file, or a package of `tbx compile`")
                      ->required()
                      ->check(CLI::ExistingFile);
+  add_how_to_compile(app);
+  add_state(app);
+  add_limits(app);
+  if (with_inputs) add_inputs(app);
+  app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
+  app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
+  compile.interrupted = interrupted;
+}
+
+void ModelOptions::add_how_to_compile(CLI::App& app) {
   app.add_option("--threads", compile.threads,
                  "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)")
       ->check(CLI::Range(0, 4096))
       ->group("Compiler");
   device_option =
-      app.add_option(
-             "--device", compile.device,
-             "cuda or cuda:1: an NVIDIA GPU runs what it has kernels for (docs/gpu.md); default: the CPU")
+      app.add_option("--device", compile.device,
+                     "cuda or cuda:1: an NVIDIA GPU runs what it has kernels for (docs/gpu.md); default: cpu")
+          ->transform([](const std::string& name) { return name == "cpu" ? std::string() : name; })
           ->group("Compiler");
   isa_option = app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has")
                    ->check(CLI::IsMember({"avx512", "avx2", "sse"}))
@@ -71,6 +81,15 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                  "process; repeatable")
       ->allow_extra_args(false)
       ->group("Compiler");
+  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels and plans are kept")
+      ->group("Compiler");
+  app.add_flag_callback(
+         "--no-kept-plans", [this] { compile.keep_plans = false; },
+         "compile the model anew, and keep nothing of that for its next start (docs/kernels.md)")
+      ->group("Compiler");
+}
+
+void ModelOptions::add_state(CLI::App& app) {
   app.add_option("--state", state,
                  "input that the session keeps, and the output that it is in the next run: "
                  "past_key_values.*=present.*, where * stands for the same text; repeatable")
@@ -87,36 +106,35 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                  "room that grows as runs need it, from that of --state-capacity up to this")
       ->check(at_least_zero())
       ->group("Compiler");
-  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels and plans are kept")
-      ->group("Compiler");
-  app.add_flag_callback(
-         "--no-kept-plans", [this] { compile.keep_plans = false; },
-         "compile the model anew, and keep nothing of that for its next start (docs/kernels.md)")
-      ->group("Compiler");
-  add_limits(app);
-  compile.interrupted = interrupted;
-  if (with_inputs) {
-    app.add_option("--input", inputs,
-                   "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
-                   "Inputs without a file are random: integers from 0 to 7, or what the graph needs of them "
-                   "(ids below the length of their table, axes below a rank, counts from 1, summed masks 1)")
-        ->allow_extra_args(false)
-        ->group("Inputs");
-    app.add_option(
-           "--dim", dims,
-           "size of a symbolic dimension of the inputs: batch=4; repeatable. Default 1, and for one that "
-           "is named as a sum (past + length) that sum; where the model "
-           "refuses that, sums of other sizes are tried")
-        ->allow_extra_args(false)
-        ->group("Inputs");
-    app.add_option("--seed", seed,
-                   "seed of random inputs (default 0) and of the model's random operators (default: another "
-                   "one every "
-                   "time); equal seeds give equal inputs and results")
-        ->group("Inputs");
-  }
-  app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
-  app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
+}
+
+void ModelOptions::add_inputs(CLI::App& app) {
+  app.add_option("--input", inputs,
+                 "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
+                 "Inputs without a file are random: integers from 0 to 7, or what the graph needs of them "
+                 "(ids below the length of their table, axes below a rank, counts from 1, summed masks 1)")
+      ->allow_extra_args(false)
+      ->group("Inputs");
+  app.add_option(
+         "--dim", dims,
+         "size of a symbolic dimension of the inputs: batch=4; repeatable. Default 1, and for one that "
+         "is named as a sum (past + length) that sum; where the model "
+         "refuses that, sums of other sizes are tried")
+      ->allow_extra_args(false)
+      ->group("Inputs");
+  app.add_option("--seed", seed,
+                 "seed of random inputs (default 0) and of the model's random operators (default: another "
+                 "one every "
+                 "time); equal seeds give equal inputs and results")
+      ->check([](const std::string& text) { // CLI11 takes -1 and numbers of more than 64 bits
+        uint64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [read, error] = std::from_chars(text.data(), end, value);
+        return error == std::errc() && read == end
+                   ? std::string()
+                   : fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text);
+      })
+      ->group("Inputs");
 }
 
 void ModelOptions::add_tiered(CLI::App& app) {
@@ -148,25 +166,27 @@ void add_load_limits(CLI::App& app, CompileOptions& to) {
                "--operators, no links to external data")
       ->group("Limits");
   add_bytes(app, "--load-memory", to.load_memory,
-            "of what loading makes of the model: bytes, or 64kb, 512mb, 2gb; default: --max-memory, where "
-            "that is given");
+            "most bytes of what loading makes of the model; default: --max-memory, where that is given");
   add_count(
       app, "--load-time-limit", to.load_time_limit_ms,
       "milliseconds after which loading ends with an error, without the C++ compiler; default: --time-limit, "
       "where that is given");
-  add_bytes(app, "--max-model-bytes", to.max_model_bytes, "of the model file, without external data");
-  add_count(app, "--max-nodes", to.max_nodes, "of the model, functions inlined");
+  add_bytes(app, "--max-model-bytes", to.max_model_bytes,
+            "most bytes of the model file, without external data");
+  add_count(app, "--max-nodes", to.max_nodes, "most nodes of the model, functions inlined");
   add_count(app, "--max-nesting", to.max_nesting,
-            "levels of bodies, types and functions inside each other, to 64");
-  add_count(app, "--max-tensors", to.max_tensors, "in the model");
-  add_bytes(app, "--max-tensor-bytes", to.max_tensor_bytes, "of one tensor in the model");
-  add_bytes(app, "--max-dense-bytes", to.max_dense_bytes, "of all sparse tensors of the model, made dense");
-  app.add_flag("--strict-links", to.strict_links, "external data must not be a symbolic or hard link")
+            "most levels of bodies, types and functions inside each other, up to 64");
+  add_count(app, "--max-tensors", to.max_tensors, "most initializers, constants and tensors of attributes");
+  add_bytes(app, "--max-tensor-bytes", to.max_tensor_bytes, "most bytes of one tensor in the model");
+  add_bytes(app, "--max-dense-bytes", to.max_dense_bytes,
+            "most bytes of all sparse tensors of the model, made dense");
+  app.add_flag("--strict-links", to.strict_links, "refuse external data that is a symbolic or hard link")
       ->group("Limits");
 }
 
 void ModelOptions::add_limits(CLI::App& app) {
-  add_bytes(app, "--max-memory", compile.max_memory, "of a run's working memory: bytes, or 64kb, 512mb, 2gb");
+  add_bytes(app, "--max-memory", compile.max_memory,
+            "most bytes of a run's working memory: a number, or 64kb, 512mb, 2gb");
   add_count(app, "--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error");
   add_load_limits(app, compile);
   add_count(app, "--compile-time-limit-ms", compile.compile_time_limit_ms,
@@ -193,6 +213,7 @@ Session ModelOptions::open() {
   auto session = Session::compile(model, compile);
   progress->reset();
   Session made = std::move(session).value();
+  is_loaded = is_package(model);
   for (const TensorInfo& info : made.inputs()) {
     auto given = [&](const std::string& s) { return s.starts_with(info.name + "="); };
     if (info.any_rank && std::none_of(inputs.begin(), inputs.end(), given))
@@ -203,8 +224,11 @@ Session ModelOptions::open() {
   return made;
 }
 
-const char* how_compiled(const Session& session) {
-  return session.stats().kept_plan ? "started with a kept plan" : "compiled";
+std::string how_made(const ModelOptions& options, const Session& session) {
+  if (options.is_loaded) return "loaded";
+  const CompileStats stats = session.stats();
+  return fmt::format("{} in {:.0f} ms", stats.kept_plan ? "started with a kept plan" : "compiled",
+                     stats.total_ms);
 }
 
 void say_tier(const ModelOptions& options, const Session& session) {
@@ -441,6 +465,12 @@ void find_sizes(const Session& session, const ModelOptions& options, std::vector
       inputs = std::move(tried);
       return;
     }
+  std::erase_if(open, [&](const std::string& name) { return given.contains(name); });
+  if (!open.empty())
+    say(stderr,
+        "note: sizes that neither --dim nor a file gives were chosen by tbx, and may not be what the model "
+        "needs: {}\n",
+        fmt::join(open, ", "));
   throw Exception(failure);
 }
 

@@ -41,6 +41,7 @@ struct ModelOptions {
   std::vector<std::string> state;  ///< input=output
   std::optional<uint64_t> seed;
   bool json = false, quiet = false;
+  bool is_loaded = false; ///< after open(): the model is a package, and nothing was compiled
   /// What add_to() made. CLI11 finds options by name in a function that ends the process without memory.
   CLI::Option *model_option = nullptr, *device_option = nullptr, *isa_option = nullptr;
 
@@ -51,7 +52,10 @@ struct ModelOptions {
   Session open();
 
 private:
+  void add_how_to_compile(CLI::App& app);
+  void add_state(CLI::App& app);
   void add_limits(CLI::App& app);
+  void add_inputs(CLI::App& app);
 };
 
 /// A line on stderr that says how far something is, where that is a terminal; removed at the end.
@@ -71,8 +75,8 @@ private:
 /// Limits of loading, and `--untrusted`.
 void add_load_limits(CLI::App& app, CompileOptions& to);
 
-/// "compiled", or "started with a kept plan".
-const char* how_compiled(const Session& session);
+/// "compiled in 8 ms", "started with a kept plan in 1 ms", or of a package "loaded".
+std::string how_made(const ModelOptions& options, const Session& session);
 /// With --tiered: what the last run was.
 void say_tier(const ModelOptions& options, const Session& session);
 

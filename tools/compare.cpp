@@ -125,7 +125,8 @@ void loosen(Tolerance& t, const std::string& precision) {
     t.spread = 1e-1, t.rtol = 3e-2;
 }
 
-void run(CompareArguments& o, int& code) {
+/// Throws UsageError for what contradicts itself.
+void check(const CompareArguments& o) {
   if (!o.expected.empty() && !o.reference.empty())
     throw UsageError("give either REFERENCE or --expected, not both");
   if (!o.expected.empty() && !is_archive(o.expected))
@@ -136,34 +137,23 @@ void run(CompareArguments& o, int& code) {
     throw UsageError(o.model.model +
                      " is a package, which has no plain loops: give the ONNX model it was made "
                      "of, or recorded values, as the reference");
-  Tolerance tolerance;
-  loosen(tolerance, o.model.compile.precision);
-  tolerance.rtol = o.rtol.value_or(tolerance.rtol);
-  tolerance.atol = o.atol.value_or(tolerance.atol);
-  if (!o.expected.empty()) o.reference = o.expected;
-  if (is_archive(o.reference)) read_file(o.reference); // before the long work
-  o.model.compile.every_value = o.every_node;
-  if (!o.model.seed) o.model.seed = 0; // both sides draw the same random numbers
-  Session session = o.model.open();
-  std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
+}
+
+/// What the model computes. Inputs get other sizes where it refuses those that they have.
+Values values_of_model(const CompareArguments& o, const Session& session, std::vector<OwnedTensor>& inputs) {
   auto values = [&] {
     return o.every_node ? every_value(session, inputs) : observe(session, inputs, "run", o.model);
   };
-  Values got;
   try {
-    got = values();
+    return values();
   } catch (const Exception& e) {
     find_sizes(session, o.model, inputs, e.failure);
-    got = values();
+    return values();
   }
-  std::string description;
-  Values want;
-  try {
-    want = reference_values(o, inputs, description);
-  } catch (const Exception& e) { // which of the two it was
-    throw Exception(
-        {e.failure.kind, fmt::format("{} (in the reference: {})", e.failure.message, description)});
-  }
+}
+
+/// A row for each value that both have, in the order of the model's.
+std::vector<Difference> differences(Values& got, const Values& want, const Tolerance& tolerance) {
   std::unordered_multimap<std::string, size_t> by_name;
   for (size_t i = 0; i < want.list.size(); ++i) by_name.emplace(want.list[i].name, i);
   std::vector<Difference> rows;
@@ -175,29 +165,60 @@ void run(CompareArguments& o, int& code) {
       rows.back().node = got.nodes[got.list[i].name];
     }
   }
-  if (rows.empty())
-    throw UsageError(fmt::format("no value is common to {} and {}", o.model.model, description));
-  auto first = std::find_if(rows.begin(), rows.end(), [](const Difference& d) { return d.bad; });
-  code = first != rows.end() ? kDiffers : kOk;
+  return rows;
+}
+
+/// `first`: the first row that is bad, null where none is.
+void report(const CompareArguments& o, const std::vector<Difference>& rows, const Difference* first,
+            const std::string& description) {
   if (o.model.json) {
-    Json report{{"model", o.model.model},
-                {"reference", description},
-                {"compared", rows.size()},
-                {"first_difference", first != rows.end() ? to_json(*first) : Json()},
-                {"values", Json::array()}};
-    for (const Difference& d : rows) report["values"].push_back(to_json(d));
-    return print_json(report);
+    Json all{{"model", o.model.model},
+             {"reference", description},
+             {"compared", rows.size()},
+             {"first_difference", first ? to_json(*first) : Json()},
+             {"values", Json::array()}};
+    for (const Difference& d : rows) all["values"].push_back(to_json(d));
+    return print_json(all);
   }
   for (const Difference& d : rows)
     if (o.all || d.bad)
       say("{} {:40} rel L2 {:.3g}  max abs {:.3g}  max rel {:.3g}  max ulp {}\n", d.bad ? "DIFFER" : "same  ",
           name_text(d.value), d.rel_l2, d.max_abs, d.max_rel, d.max_ulp);
   say("{} values compared with {}\n", rows.size(), description);
-  if (first != rows.end())
+  if (first)
     say("first difference: {}{}\n", explain(*first),
         o.every_node ? "" : "\n--every-node looks at what each node computes");
   else
     say("no difference\n");
+}
+
+void run(CompareArguments& o, int& code) {
+  check(o);
+  Tolerance tolerance;
+  loosen(tolerance, o.model.compile.precision);
+  tolerance.rtol = o.rtol.value_or(tolerance.rtol);
+  tolerance.atol = o.atol.value_or(tolerance.atol);
+  if (!o.expected.empty()) o.reference = o.expected;
+  if (is_archive(o.reference)) read_file(o.reference); // before the long work
+  o.model.compile.every_value = o.every_node;
+  if (!o.model.seed) o.model.seed = 0; // both sides draw the same random numbers
+  Session session = o.model.open();
+  std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
+  Values got = values_of_model(o, session, inputs);
+  std::string description;
+  Values want;
+  try {
+    want = reference_values(o, inputs, description);
+  } catch (const Exception& e) { // which of the two it was
+    throw Exception(
+        {e.failure.kind, fmt::format("{} (in the reference: {})", e.failure.message, description)});
+  }
+  const std::vector<Difference> rows = differences(got, want, tolerance);
+  if (rows.empty())
+    throw UsageError(fmt::format("no value is common to {} and {}", o.model.model, description));
+  const auto first = std::find_if(rows.begin(), rows.end(), [](const Difference& d) { return d.bad; });
+  code = first != rows.end() ? kDiffers : kOk;
+  report(o, rows, first != rows.end() ? &*first : nullptr, description);
 }
 
 } // namespace
@@ -207,6 +228,7 @@ void add_compare(CLI::App& app, int& code) {
   CLI::App* cmd =
       app.add_subcommand("compare", "find the first value that two ways of running a model disagree on");
   o->model.add_to(*cmd);
+  o->model.model_option->description("ONNX file, or a package, which needs a reference");
   cmd->add_option("reference", o->reference,
                   "another ONNX file, or recorded values (FILE.npz, by name); default: the same model by "
                   "plain loops, without libraries")

@@ -29,7 +29,8 @@ std::vector<std::string> split(const std::string& text) {
 
 void compile(PackOptions& o) {
   if (is_package(o.model.model)) throw UsageError("compile: " + o.model.model + " is a package already");
-  if (std::string why = refuses_file(o.output); !why.empty()) throw UsageError("--output " + why);
+  if (std::string why = refuses_file(o.output, o.model.model); !why.empty())
+    throw UsageError("--output " + why);
   for (const std::string& isa : split(o.isas))
     if (isa != "avx512" && isa != "avx2" && isa != "sse")
       throw UsageError(fmt::format("--isa {}: '{}' is none of avx512, avx2, sse", o.isas, isa));
@@ -72,6 +73,7 @@ void add_compile(CLI::App& app, int&) {
   auto o = std::make_shared<PackOptions>();
   CLI::App* cmd = app.add_subcommand("compile", "write a package: one file that loads without a compiler");
   o->model.add_to(*cmd, false);
+  o->model.model_option->description("ONNX file");
   cmd->remove_option(o->model.isa_option);
   cmd->remove_option(o->model.device_option);
   cmd->add_option(

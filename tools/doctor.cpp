@@ -34,7 +34,7 @@ Examples:
       }
       say("{:8} {:20} {}{}{}\n", f.found ? "found" : "missing", f.what, f.version,
           f.version.empty() ? "" : "  ", f.found ? name_text(f.where) : "(" + f.purpose + ")");
-      if (!f.found) say("         {}\n", f.problem);
+      if (!f.problem.empty()) say("         {}\n", f.problem);
     }
     if (*json) print_json(rows);
   });

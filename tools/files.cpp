@@ -137,14 +137,16 @@ std::string refuses_output(const std::string& path) {
   return refuses_file(path);
 }
 
-std::string refuses_file(const std::string& path) {
+std::string refuses_file(const std::string& path, const std::string& model) {
   namespace fs = std::filesystem;
+  if (path == "-") return "-: expected the name of a file, since results do not go to stdout (./- is one)";
   std::error_code ignored;
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
   if (!fs::is_directory(folder, ignored))
     return fmt::format("{}: there is no folder {}", path, folder.string());
   if (fs::is_directory(path, ignored)) return path + ": is a folder";
+  if (!model.empty() && fs::equivalent(path, model, ignored)) return path + ": is the model itself";
   if (access(folder.c_str(), W_OK) != 0) return fmt::format("{}: the folder cannot be written to", path);
   return {};
 }

@@ -18,8 +18,8 @@ OwnedTensor read_tensor(const std::string& spec, const TensorInfo& wanted);
 void write_tensors(const std::string& path, const std::vector<OwnedTensor>& tensors);
 /// Empty if tensors can be written to `path` later; otherwise the reason. Cheap: asked before long work.
 std::string refuses_output(const std::string& path);
-/// The same for a file of any kind.
-std::string refuses_file(const std::string& path);
+/// The same for a file of any kind, which is not to replace `model`, where that is given.
+std::string refuses_file(const std::string& path, const std::string& model = {});
 std::vector<OwnedTensor> read_npz(const std::string& path);
 
 /// Throws UsageError: what is wrong with the file.

@@ -57,7 +57,8 @@ bool has_symbols(const Session& session) {
 /// Kernels in the order of execution; totals first.
 void explain(ExplainOptions& o) {
   if (!o.trace.empty())
-    if (std::string why = refuses_file(o.trace); !why.empty()) throw UsageError("--trace " + why);
+    if (std::string why = refuses_file(o.trace, o.model.model); !why.empty())
+      throw UsageError("--trace " + why);
   if (o.passes) {
     if (o.model.json) return print_json(pass_names());
     for (const std::string& name : pass_names()) say("{}\n", name);
@@ -118,11 +119,12 @@ void add_dump(CLI::App& app, int&) {
   auto o = std::make_shared<DumpOptions>();
   CLI::App* cmd = app.add_subcommand("dump", "print the model at a stage of the compiler");
   o->model.add_to(*cmd, false);
+  o->model.model_option->description("ONNX file, or a package, which has the stage plan alone");
   cmd->add_option("--stage", o->stage, "import, simplify, lower, schedule (default), source, cuda or plan")
       ->check(CLI::IsMember({"import", "simplify", "lower", "schedule", "source", "cuda", "plan"}));
   cmd->add_option("--dim", o->model.dims, "fixes a symbolic dimension: batch=4; repeatable")
       ->allow_extra_args(false);
-  cmd->add_option("--output", o->output, "write to this file instead of stdout");
+  cmd->add_option("--output", o->output, "write to this file instead of stdout (-)");
   cmd->footer(
       R"(Stages: import (the graph as read), simplify (after the graph passes), lower (loop nests), schedule (fused
 kernels), source (generated C++), cuda (generated CUDA), plan (what is run). No kernel is compiled for a dump.
@@ -131,8 +133,10 @@ Examples:
   tbx dump model.onnx --stage simplify --disable-pass fuse_gelu
   tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
+    if (o->output == "-") o->output.clear();
     if (!o->output.empty())
-      if (std::string why = refuses_file(o->output); !why.empty()) throw UsageError("--output " + why);
+      if (std::string why = refuses_file(o->output, o->model.model); !why.empty())
+        throw UsageError("--output " + why);
     o->model.compile.dims = parse_dims(o->model.dims);
     std::string text = is_package(o->model.model) ? o->model.open().dump(o->stage).value()
                                                   : driver::dump_stage(std::filesystem::path(o->model.model),

@@ -25,6 +25,14 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   return none ? argv[1] : "";
 }
 
+/// What stderr says of a command line that cannot be: whose it is, what is wrong, where the options are
+/// listed.
+std::string wrong_usage(const CLI::App* app, const CLI::Error& error) {
+  std::string command = app->get_name();
+  if (!app->get_subcommands().empty()) command += " " + app->get_subcommands().front()->get_name();
+  return fmt::format("{}: {} (`{} --help` lists what there is)\n", command, error.what(), command);
+}
+
 /// Errors end here: a message on stderr, and the exit code.
 int parse(CLI::App& app, int argc, char** argv, const int& code) {
   using namespace tbx::tools;
@@ -78,9 +86,9 @@ int run(int argc, char** argv) {
   tbx doctor                                  compiler, GPU and libraries: what is here, what is missing
 `tbx COMMAND --help` has the options and more examples of each command.
 
-Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file that cannot be read or written,
-3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet), 5 BackendError
-(compiler or library), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
+Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage, or a file of inputs or outputs cannot be read or
+written, 3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet),
+5 BackendError (compiler or library; a package or an optimized model cannot be written), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
 JSON value, or nothing after an error.
 Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb;
 default: 1gb; 0: none), TBX_CACHE_PLANS (0: as --no-kept-plans), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options
@@ -88,6 +96,7 @@ added to its own), OMP_NUM_THREADS, TBX_CUDA_PATH (folder of NVIDIA libraries), 
 (1: independent steps side by side), TBX_FAKE_CUDA (1: --device cuda is a device that runs on the CPU).)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);
+  app.failure_message(wrong_usage);
   int code = kOk;
   char help[] = "--help";
   if (argc == 3 && std::string_view(argv[1]) == "help") argv[1] = argv[2], argv[2] = help;

@@ -118,7 +118,7 @@ void run(RunArguments& o) {
   if (o.model.json) return print_json(report);
   for (const Json& out : report["outputs"])
     say("{}  {}\n", name_text(out["name"].get<std::string>()), line(out));
-  say("{} in {:.0f} ms, ran in {:.2f} ms\n", how_compiled(session), session.stats().total_ms, ms);
+  say("{}, ran in {:.2f} ms\n", how_made(o.model, session), ms);
   say_tier(o.model, session);
   if (!o.save.empty()) say("saved to {}\n", o.save);
 }

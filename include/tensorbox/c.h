@@ -92,7 +92,7 @@ typedef struct {
   const char* isa;         /* "avx512", "avx2", "sse"; NULL: the best */
   int64_t max_memory;      /* bytes that a run may take for its results; 0: no limit */
   int64_t time_limit_ms;   /* of a run; 0: no limit */
-  const char* device;      /* "cuda", "cuda:1": of tbx_compile and tbx_load; NULL: the CPU */
+  const char* device;      /* "cuda", "cuda:1": of tbx_compile and tbx_load; NULL or "cpu": the CPU */
   const char* state; /* of tbx_compile: "past_key_values.*=present.*", more of them behind commas: inputs that
                       * the session keeps, and the outputs that they are in the next run; NULL: none */
   int64_t state_capacity; /* room for so many along the dimension that grows; 0: it grows

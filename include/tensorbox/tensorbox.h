@@ -189,8 +189,9 @@ struct TBX_API CompileOptions {
   bool tiered = false;
   bool reference = false; ///< plain loops that add in double compute everything: no compiler, library, tuned
                           ///< kernel or fusion. Slow; what results are compared with
-  /// Empty: the CPU. "cuda" or "cuda:1": an NVIDIA GPU does all that it has kernels for (docs/gpu.md), and a
-  /// library that is missing is a backend_error. $TBX_FAKE_CUDA=1 makes it a device that runs on the CPU.
+  /// Empty or "cpu": the CPU. "cuda" or "cuda:1": an NVIDIA GPU does all that it has kernels for
+  /// (docs/gpu.md), and a library that is missing is a backend_error. $TBX_FAKE_CUDA=1 makes it a device that
+  /// runs on the CPU.
   std::string device;
   std::string isa;       ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
   std::string cache_dir; ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
@@ -279,6 +280,9 @@ struct TBX_API CompileStats {
   /// that its kernels and constants took, total_ms that with finding and reading it.
   bool kept_plan = false;
   std::string not_kept; ///< why the next session finds no plan of this model; empty: it does
+  /// Why kernels run in the evaluator that were to be native, which is slower: no C++ compiler works, or a
+  /// package has none for this CPU. Empty: none does for such a reason.
+  std::string not_compiled;
 };
 
 /// What the model file says of itself; empty where it says nothing.
@@ -316,7 +320,7 @@ struct TBX_API PackageReport {
 struct TBX_API LoadOptions {
   int threads = 0;              ///< as CompileOptions::threads
   bool private_threads = false; ///< as CompileOptions::private_threads
-  std::string device;           ///< "cuda", "cuda:1": where a package for GPUs runs; empty: the CPU
+  std::string device;           ///< "cuda", "cuda:1": where a package for GPUs runs; empty or "cpu": the CPU
   std::string isa;       ///< the native kernels to use; empty: the best that the package has for this CPU
   bool evaluate = false; ///< run all kernels in the evaluator
   std::optional<int64_t> seed; ///< as CompileOptions::seed

@@ -113,7 +113,7 @@ def _tensor_in(info: TensorInfo | None) -> TensorInfo | None:
 def _array(value: Any, info: TensorInfo | None, name: str) -> np.ndarray:
     """An array in the machine's byte order. Arrays keep their type, Python numbers take that of the input."""
     if value is None:
-        raise _core.ModelError(f"ModelError: input '{name}' is None")
+        raise _core.ModelError(f"input '{name}' is None")
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -122,7 +122,7 @@ def _array(value: Any, info: TensorInfo | None, name: str) -> np.ndarray:
     try:
         plain = np.asarray(value)
     except ValueError as error:
-        raise _core.ModelError(f"ModelError: input '{name}' is no array: {error}") from None
+        raise _core.ModelError(f"input '{name}' is no array: {error}") from None
     return plain if info is None or info.dtype == plain.dtype else _converted(plain, value, info)
 
 
@@ -157,7 +157,7 @@ def _converted(plain: np.ndarray, value: Any, info: TensorInfo) -> np.ndarray:
         checked = number not in _NARROW and info.dtype.kind != "V"
         return np.asarray(value, info.dtype) if checked else plain.astype(info.dtype)
     except OverflowError as error:
-        raise _core.ModelError(f"ModelError: input '{info.name}' is {info.type_name}: {error}") from None
+        raise _core.ModelError(f"input '{info.name}' is {info.type_name}: {error}") from None
 
 
 def _to_memory(array: np.ndarray, number: int) -> np.ndarray:

@@ -20,7 +20,7 @@ class BoundRun:
 
     def __init__(self, session: Session, inputs: Mapping[str, Any], out: Mapping[str, Any]):
         if session._values:
-            raise _core.UnsupportedError("UnsupportedError: the model has inputs or outputs that are strings or no tensors, "
+            raise _core.UnsupportedError("the model has inputs or outputs that are strings or no tensors, "
                                          "whose memory cannot be bound; use run")
         self.outputs = {o.name: out[o.name] for o in session.outputs}
         self._device = session._core.device
@@ -29,7 +29,7 @@ class BoundRun:
         taken, on = None, 0
         if any(map(is_on_device, values)):
             if session._streams is None:
-                raise _core.ModelError("ModelError: what is bound is in memory of a GPU, and the session runs on the CPU; "
+                raise _core.ModelError("what is bound is in memory of a GPU, and the session runs on the CPU; "
                                        'give it the option device="cuda"')
             on = session._streams.own()
             taken = Taken(on, self._device)

@@ -144,6 +144,8 @@ class InferenceSession:
         severity = self._options.log_severity_level
         if 0 <= severity <= 1:
             arguments["log"] = lambda message: print(f"tensorbox: {message}", file=sys.stderr)
+        elif severity > 2:
+            arguments["log"] = lambda message: None
         arguments.update(kwargs)
         self._session = Session(path_or_bytes, **arguments)
         if is_foreign(sess_options):
@@ -276,7 +278,7 @@ class InferenceSession:
         """What the session runs on already; anything else needs a session of its own."""
         provider, options = chosen_provider(providers, provider_options)
         if (provider == CUDA) != (self._provider == CUDA) or device_of(options) != device_of(self._provider_options):
-            raise UnsupportedError("UnsupportedError: the providers of a session cannot be changed; make another session")
+            raise UnsupportedError("the providers of a session cannot be changed; make another session")
 
     def disable_fallback(self) -> None:
         """Without effect: no session changes its provider."""

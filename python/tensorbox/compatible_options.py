@@ -88,17 +88,17 @@ class SessionOptions:
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
         """Refused: dimensions are fixed by name."""
-        raise UnsupportedError(f"UnsupportedError: dimensions cannot be fixed by denotation ('{denotation}'); use "
+        raise UnsupportedError(f"dimensions cannot be fixed by denotation ('{denotation}'); use "
                                "add_free_dimension_override_by_name")
 
     def add_initializer(self, name: str, value: Any) -> None:
         """Refused: initializers are part of the model."""
-        raise UnsupportedError(f"UnsupportedError: initializer '{name}' cannot be replaced when a session is made; "
+        raise UnsupportedError(f"initializer '{name}' cannot be replaced when a session is made; "
                                "write it into the model")
 
     def add_external_initializers(self, names: Any, values: Any) -> None:
         """Refused: initializers are part of the model."""
-        raise UnsupportedError("UnsupportedError: initializers cannot be given when a session is made; write them into "
+        raise UnsupportedError("initializers cannot be given when a session is made; write them into "
                                "the model, or into a file beside it (external data)")
 
     def add_provider(self, name: str, options: Any = None) -> None:
@@ -166,7 +166,7 @@ def check_run_options(options: Any) -> None:
     if getattr(options, "terminate", False):
         raise RuntimeError("the run is not started: RunOptions.terminate is set")
     if getattr(options, "training_mode", False):
-        raise UnsupportedError("UnsupportedError: RunOptions.training_mode: tensorbox runs models for inference only")
+        raise UnsupportedError("RunOptions.training_mode: tensorbox runs models for inference only")
 
 
 def cancellation_of(options: Any) -> Any:

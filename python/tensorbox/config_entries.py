@@ -81,7 +81,7 @@ def check_entry(key: str, value: str) -> None:
     """UnsupportedError for what nothing here can give."""
     if key in _FORMATS and value.upper() not in ("", "ONNX"):
         how = "read" if key == _FORMATS[0] else "written"
-        raise UnsupportedError(f"UnsupportedError: a model in the format {value} cannot be {how}; use the ONNX file")
+        raise UnsupportedError(f"a model in the format {value} cannot be {how}; use the ONNX file")
 
 
 def warn_of_entries(config: Mapping[str, str]) -> None:

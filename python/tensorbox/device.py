@@ -141,7 +141,7 @@ def device_tensor(what: str, value: Any, stream: int, device: int, writable: boo
             return _from_dlpack(value, stream, device, writable)
         return _from_cuda_array_interface(value, stream, device, writable)
     except _core.ModelError as error:
-        raise _core.ModelError(f"ModelError: {what}: {str(error).removeprefix('ModelError: ')}") from None
+        raise _core.ModelError(f"{what}: {error}") from None
 
 
 def _is_torch(value: Any) -> bool:
@@ -195,18 +195,18 @@ def _from_cuda_array_interface(value: Any, stream: int, device: int, writable: b
     dtype, shape = np.dtype(given["typestr"]), [int(d) for d in given["shape"]]
     address, read_only = given["data"]
     if writable and read_only:
-        raise _core.ModelError("ModelError: the tensor is read-only")
+        raise _core.ModelError("the tensor is read-only")
     strides = given.get("strides")
     if strides is not None and 0 not in shape:
         step = dtype.itemsize
         for size, stride in zip(reversed(shape), reversed(strides), strict=True):
             if size != 1 and stride != step:
-                raise _core.ModelError("ModelError: the tensor is not contiguous; make it so first")
+                raise _core.ModelError("the tensor is not contiguous; make it so first")
             step *= size
     if not dtype.isnative:
-        raise _core.ModelError(f"ModelError: elements of type {dtype.str} are not in the machine's byte order")
+        raise _core.ModelError(f"elements of type {dtype.str} are not in the machine's byte order")
     if given.get("mask") is not None:
-        raise _core.ModelError("ModelError: masked arrays have no ONNX type")
+        raise _core.ModelError("masked arrays have no ONNX type")
     producer = given.get("stream")
     if producer is not None:
         _core.order_streams(f"cuda:{device}", producer, stream)

@@ -37,7 +37,7 @@ def fixed_dimensions(options: Any, names: Sequence[str]) -> dict[str, int]:
     shape = _asked(options, _dimensions_model(names)).get_inputs()[0].shape
     for denotation, size in zip(DENOTATIONS, shape[len(names):], strict=True):
         if isinstance(size, int):
-            raise UnsupportedError(f"UnsupportedError: dimensions cannot be fixed by denotation ('{denotation}'); use "
+            raise UnsupportedError(f"dimensions cannot be fixed by denotation ('{denotation}'); use "
                                    "add_free_dimension_override_by_name")
     return {name: size for name, size in zip(names, shape, strict=False) if isinstance(size, int)}
 
@@ -49,7 +49,7 @@ def refuse_initializers(options: Any, names: Sequence[str]) -> None:
         part = names[first:first + _PART]
         for name, dims in zip(part, _asked(options, _constants_model(part)).run(None, {}), strict=True):
             if list(dims) != [0] * _RANK:
-                raise UnsupportedError(f"UnsupportedError: initializer '{name}' cannot be replaced when a session is "
+                raise UnsupportedError(f"initializer '{name}' cannot be replaced when a session is "
                                        "made (add_initializer); write it into the model")
 
 
@@ -70,7 +70,7 @@ def _asked(options: Any, model: bytes) -> Any:
     except Exception as e:  # its exceptions have no common class
         if "ReplaceInitializedTensor" not in str(e):
             raise
-        raise UnsupportedError("UnsupportedError: initializers cannot be given when a session is made "
+        raise UnsupportedError("initializers cannot be given when a session is made "
                                "(add_external_initializers); write them into the model, or into a file beside it "
                                f"(external data). ONNX Runtime says: {e}") from None
     finally:

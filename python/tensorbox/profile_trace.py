@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import re
@@ -49,11 +50,17 @@ class ProfileTrace:
         return outputs
 
     def write(self) -> str:
-        """The name of the file."""
-        name = f"{self._prefix}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}.json"
-        with open(name, "w", encoding="utf-8") as file:
-            json.dump(self._events, file, indent=1)
-        return name
+        """The name of the file, which is a new one: sessions may write in the same millisecond."""
+        name = f"{self._prefix}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S_%f}"[:-3]
+        for number in itertools.count(1):
+            path = f"{name}.json" if number == 1 else f"{name}_{number}.json"
+            try:
+                with open(path, "x", encoding="utf-8") as file:
+                    json.dump(self._events, file, indent=1)
+                return path
+            except FileExistsError:
+                continue
+        raise AssertionError("there is always another number")
 
     def _event(self, category: str, name: str, start_ns: int, duration_ns: int,
                arguments: dict[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _check_cuda_options(options: Mapping[str, Any]) -> None:
         raise ValueError(f"{CUDA} has no option '{unknown[0]}'; it has {sorted(_HINTS | _DONE)}")
     refused = [name for name in options if name in _REFUSED]
     if refused:
-        raise UnsupportedError(f"UnsupportedError: {CUDA}: option {refused[0]}: memory of the GPU is allocated by "
+        raise UnsupportedError(f"{CUDA}: option {refused[0]}: memory of the GPU is allocated by "
                                "tensorbox itself; leave the option out")
     if hints := [name for name in options if name in _HINTS]:
         warnings.warn(f"{CUDA}: these options have no effect: {', '.join(hints)}", UserWarning, stacklevel=6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,7 +28,7 @@ class Session:
     Where it runs, and how:
       threads: 0: the least of CPU quota, affinity and OMP_NUM_THREADS.
       private_threads: threads of its own, instead of those that the sessions of the process share.
-      device: "cuda" or "cuda:1": an NVIDIA GPU runs what has kernels for it (docs/gpu.md). None: the CPU.
+      device: "cuda" or "cuda:1": an NVIDIA GPU runs what has kernels for it (docs/gpu.md). None or "cpu": the CPU.
       isa: of generated kernels: "avx512", "avx2" or "sse". None: the CPU's best.
       precision: of float32 models (docs/precision.md). "strict": as they are; "tf32" (device "cuda"): products on tensor
         cores, with operands of 11 significant bits; "bf16" or "f16": memory holds and products multiply that type where
@@ -43,7 +44,9 @@ class Session:
       cache_dir: of compiled kernels and plans. None: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels.
       keep_plans: what is compiled is kept there, and the next session of the same model, options and machine starts with
         it (docs/kernels.md). `stats.kept_plan` says that this one did, `stats.not_kept` why the next one does not.
-      log: called with fallbacks and warnings.
+      log: called with fallbacks and warnings. None: nothing is said, but for a RuntimeWarning where no C++ compiler
+        works, or a package has no kernels for this CPU, so that the evaluator runs them, slower
+        (`stats.not_compiled`).
 
     What it takes and gives:
       dims: fixes symbols of dimensions ({"batch": 1}). all_dims_dynamic: forgets fixed ones of inputs (for tests).
@@ -136,6 +139,8 @@ class Session:
             self._core = _core.Session.from_bytes(model.SerializeToString(), options)
         else:
             raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not a {type(model).__name__}")
+        if log is None and self.stats.not_compiled:
+            warnings.warn(f"tensorbox: {self.stats.not_compiled}", RuntimeWarning, stacklevel=2)
         self.inputs = [TensorInfo.of(i) for i in self._core.inputs]
         self.outputs = [TensorInfo.of(o) for o in self._core.outputs]
         self.overridable_initializers = [TensorInfo.of(i) for i in self._core.overridable_initializers]
@@ -184,6 +189,7 @@ class Session:
         __cuda_array_interface__, which are used where they are. outputs="device" gives all other outputs as
         `DeviceTensor`s, which those libraries take. `stream` (of torch or CuPy, or its handle) makes the run work of
         that stream; else it waits for what fills its inputs. The outputs are there when `run` returns."""
+        _items(inputs)
         if out is not None:
             self._check_out(out)
         return self._run_partly_into(inputs, out or {}, outputs, stream)
@@ -233,11 +239,11 @@ class Session:
     def _check_out(self, out: Mapping[str, Any]) -> None:
         missing = [o.name for o in self.outputs if o.name not in out]
         if missing:
-            raise _core.ModelError(f"ModelError: out lacks the outputs {', '.join(missing)}")
+            raise _core.ModelError(f"out lacks the outputs {', '.join(missing)}")
         names = [o.name for o in self.outputs]
         unknown = [name for name in out if name not in names]
         if unknown:
-            raise _core.ModelError(f"ModelError: out has {unknown}; the model's outputs are {names}")
+            raise _core.ModelError(f"out has {unknown}; the model's outputs are {names}")
 
     def _run_partly_into(self, inputs: Mapping[str, Any], out: Mapping[str, Any],
                          outputs: str | AbstractSet[str] = "host", stream: Any = None,
@@ -268,7 +274,7 @@ class Session:
             there = [f"input '{name}'" for name, value in given if is_on_device(value)]
             there += [f"out['{name}']" for name, value in out.items() if is_on_device(value)]
             what = f"{there[0]} is in memory of a GPU" if there else "a stream or outputs on a GPU are asked for"
-            raise _core.ModelError(f"ModelError: {what}, and the session runs on the CPU; give it the option "
+            raise _core.ModelError(f"{what}, and the session runs on the CPU; give it the option "
                                    'device="cuda"')
         number = self._core.device
         on = self._streams.own() if stream is None else stream_handle(stream)
@@ -333,6 +339,7 @@ class Session:
 
 def _items(inputs: Mapping[str, Any]) -> Any:
     if not isinstance(inputs, Mapping):
-        raise TypeError(f"inputs are a mapping {{name: array}}, not a {type(inputs).__name__}")
+        raise TypeError(f"inputs are a mapping {{name: array}}, not a {type(inputs).__name__} (the names of outputs come "
+                        "before them in InferenceSession.run alone)")
     return inputs.items()
 

@@ -175,10 +175,10 @@ def test_demo() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], USAGE, "A subcommand is required"),
+        ([], USAGE, "tbx: A subcommand is required (`tbx --help` lists"),
         (["nonsense"], USAGE, "there is no command 'nonsense'; the commands are: run, compile, optimize, bench"),
-        (["--nonsense"], USAGE, "Run with --help"),
-        (["run"], USAGE, "model is required"),
+        (["--nonsense"], USAGE, "(`tbx --help` lists what there is)"),
+        (["run"], USAGE, "tbx run: model is required (`tbx run --help` lists"),
         (["run", "nowhere.onnx"], USAGE, "File does not exist: nowhere.onnx"),
         (["run", "/"], USAGE, "File is actually a directory"),
         (["run", "MODEL", "--badflag"], USAGE, "not expected: --badflag"),
@@ -261,7 +261,34 @@ def test_random_strings_are_refused_with_the_way_out(tmp_path: Path) -> None:
 def test_no_compiler_is_reported_once(model: Path, tmp_path: Path) -> None:
     result = tbx("run", model, "--cache-dir", tmp_path, TBX_CXX="/nowhere/c++")
     assert result.returncode == OK
-    assert result.stderr.count("no C++ compiler found") == 1
+    assert result.stderr.count("no C++ compiler found") == 1 and "TBX_CXX is '/nowhere/c++'" in result.stderr
+
+
+@pytest.mark.parametrize("script, cause", [
+    ("echo licence expired >&2; echo more; exit 3", "(exit status 3: licence expired)"), ("exit 1", "(exit status 1)"),
+    ("kill -9 $$", "(it cannot be started, or was killed)")])
+def test_a_compiler_that_does_not_work_is_named_with_what_it_says(model: Path, tmp_path: Path, script: str, cause: str) -> None:
+    compiler = tmp_path / "broken c++"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    why = f"the C++ compiler {compiler} does not compile an empty file {cause}"
+    result = tbx("run", model, "--cache-dir", tmp_path / "cache", TBX_CXX=str(compiler))
+    assert result.returncode == OK, result.stderr
+    assert result.stderr == f"note: {why}; not all kernels are in the cache, so they run in the evaluator\n"
+    found = json.loads(tbx("doctor", "--json", TBX_CXX=str(compiler)).stdout)[0]
+    assert found["what"] == "C++ compiler" and not found["found"] and found["problem"] == why
+
+
+def test_doctor_says_why_the_cache_is_another(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "open").mkdir(mode=0o755)
+    for name, why in (("link", "is a symbolic link"), ("open", "is open to other users")):
+        result = tbx("doctor", TBX_CACHE_DIR=str(tmp_path / name), TMPDIR=str(tmp_path))
+        assert result.returncode == OK, result.stderr
+        lines = result.stdout.splitlines()
+        at = next(i for i, line in enumerate(lines) if "kernel cache" in line)
+        assert lines[at].startswith("found") and lines[at].endswith(f"/tensorbox-{os.geteuid()}")
+        assert f"{tmp_path / name} {why}" in lines[at + 1]
 
 
 def test_a_truncated_model_is_an_error_not_a_crash(model: Path, tmp_path: Path) -> None:

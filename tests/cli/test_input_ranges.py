@@ -118,3 +118,17 @@ def test_a_dimension_that_only_fits_as_a_sum(tbx: Tbx, tmp_path: Path) -> None:
         assert (compared.code, compared.err) == (0, noted.err) and "no difference" in compared.out
     refused = tbx("run", path, "--no-compile", "--dim", "total_len=1")
     assert refused.code == 3 and "Gather" in refused.err
+
+
+def test_sizes_that_were_chosen_are_named_where_the_model_refuses_them(tbx: Tbx, tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("MatMul", "x five", "y"), node("Shape", "z", "n")],
+                [info("x", "batch", "width", kind=TensorProto.FLOAT), info("z", "batch", kind=TensorProto.FLOAT)],
+                [info("y", "batch", kind=TensorProto.FLOAT), info("n", 1)], {"five": np.ones(5, np.float32)})
+    note = "were chosen by tbx, and may not be what the model needs: "
+    refused = tbx("run", path, "--no-compile")
+    assert refused.code == 3 and note + "batch, width\n" in refused.err and "ModelError" in refused.err
+    refused = tbx("run", path, "--no-compile", "--dim", "batch=2")
+    assert refused.code == 3 and note + "width\n" in refused.err
+    assert tbx("run", path, "--no-compile", "--dim", "width=5").code == 0
+    refused = tbx("run", path, "--no-compile", "--dim", "batch=2", "--dim", "width=4")
+    assert refused.code == 3 and "chosen" not in refused.err

@@ -246,6 +246,20 @@ def test_general_help(tbx: Tbx) -> None:
     assert tbx("--version").out.strip()
 
 
+def test_a_dash_is_stdout_or_nothing(tbx: Tbx, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tbx("dump", model, "--output", "-").out == tbx("dump", model).out != ""
+    for arguments in (["optimize", model, "-"], ["compile", model, "-o", "-"], ["explain", model, "--trace", "-"]):
+        refused = tbx(*arguments)
+        assert refused.code == 2 and "-: expected the name of a file" in refused.err
+    assert not (tmp_path / "-").exists()
+
+
+def test_a_device_is_no_model(tbx: Tbx) -> None:
+    refused = tbx("run", "/dev/null")
+    assert refused.code == 3 and "'/dev/null' is not a regular file (write the model to one, or give its bytes)" in refused.err
+
+
 def test_full_disk_is_an_error(tbx: Tbx, model: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")

@@ -124,6 +124,8 @@ def wrong_calls() -> list[tuple[list[str], int, str]]:
         (["--threads", "-3"], 2, "--threads"),
         (["--disable-pass", "nix"], 2, "there is no pass 'nix'"),
         (["--max-memory", "many"], 2, "--max-memory"),
+        (["--seed", "-1"], 2, "'-1' is not a whole number from 0"),
+        (["--seed", "18446744073709551616"], 2, "is not a whole number from 0 to 2^64 - 1"),
     ]
 
 
@@ -194,6 +196,10 @@ def test_devices(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     fake = {"TBX_FAKE_CUDA": "1"}
     done = tbx("bench", model, "--device", "cuda", "--on-device", "--repeat", 5, "--json", environment=fake)
     assert done.code == 0 and done.json["runs"] == 5
+    done = tbx("run", model, "--device", "cpu", environment=fake)
+    assert done.code == 0 and "on the host" not in done.out
+    done = tbx("bench", model, "--on-device", "--device", "cpu", environment=fake)
+    assert done.code == 2 and "--on-device needs --device cuda" in done.err
     done = tbx("bench", model, "--on-device", environment=fake)
     assert done.code == 2 and "--on-device needs --device cuda" in done.err
     package = tmp_path / "model.tbx"
@@ -207,7 +213,7 @@ def test_devices(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     assert done.code != 0 and "unknown architecture 'sm_90'" in done.err
 
 
-@pytest.mark.parametrize("arguments", [["--repeat", "-1"], ["--warmup", "-1"], ["--clients", "0"], ["--duration", "-1"]])
+@pytest.mark.parametrize("arguments", [["--repeat", "-1"], ["--warmup", "-1"], ["--clients", "0"], ["--duration", "-1"], ["--duration", "nan"]])
 def test_bench_wrong_call(tbx: Tbx, model: Path, arguments: list[str]) -> None:
     done = tbx("bench", model, *arguments)
     assert done.code == 2 and arguments[0] in done.err

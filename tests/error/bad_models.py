@@ -53,7 +53,7 @@ class Outcome:
 
 def names_its_node(message: str, operator: str) -> bool:
     """The error says which node it is about, and names the operator."""
-    return re.search(r": node \S.*\(", message) is not None and operator in message
+    return re.search(r"(^|: )node \S.*\(", message) is not None and operator in message
 
 
 def judge(job: Job) -> tuple[str, str]:

@@ -53,7 +53,7 @@ class Case:
             stage = "run"
             session.run(self.feeds(model))
         except tensorbox.Error as e:
-            return f"{stage}: {e}"
+            return f"{stage}: {type(e).__name__}: {e}"
         return "runs"
 
 

@@ -428,6 +428,30 @@ def test_a_package_for_a_gpu_on_a_machine_without_one(tmp_path, monkeypatch):
         tensorbox.Session(tmp_path / "m.tbx", device="cuda:63")
 
 
+@pytest.mark.parametrize("external", [False, True])
+def test_a_package_does_not_replace_the_model(external, tmp_path):
+    file, weights, link = tmp_path / "m.onnx", tmp_path / "weights.data", tmp_path / "link.onnx"
+    onnx.save(network(), file, save_as_external_data=external, location=weights.name, size_threshold=0)
+    link.symlink_to(file)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for _ in range(2):  # compiled, and with the plan that is kept
+        session = tensorbox.Session(file, cache_dir=tmp_path / "cache")
+        for path in before:
+            with pytest.raises(tensorbox.ModelError, match="would replace '.*', which the model is in"):
+                session.save(path)
+    session.save(tmp_path / "m.tbx")
+    session.save(tmp_path / "m.tbx")  # a package may be
+    for command in (["compile", file, "-o", link], ["dump", file, "--output", file], ["explain", file, "--trace", file]):
+        done = subprocess.run([TBX, *command], capture_output=True, text=True)
+        assert done.returncode == 2 and "is the model itself" in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_bytes_of_a_package_are_refused_with_the_way_out(saved):
+    with pytest.raises(tensorbox.ModelError, match=r"the bytes are a package.*\(give the path\)"):
+        tensorbox.Session(saved[1].read_bytes())
+
+
 def test_commands_take_packages(saved, tmp_path):
     environment = dict(os.environ, PATH="")
     onnx.save(network(), tmp_path / "m.onnx")
@@ -435,6 +459,7 @@ def test_commands_take_packages(saved, tmp_path):
     for command in (["run"], ["bench"], ["explain"]):
         done = subprocess.run([TBX, *command, tmp_path / "m.tbx"], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+        assert command == ["explain"] or "loaded, " in done.stdout
     done = subprocess.run([TBX, "compile", tmp_path / "m.tbx", "-o", tmp_path / "n.tbx"], capture_output=True, text=True)
     assert done.returncode == 2 and "is a package already" in done.stderr
 

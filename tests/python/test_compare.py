@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 tensorbox = pytest.importorskip("tensorbox")
 
@@ -87,3 +88,40 @@ def test_sequences_and_strings() -> None:
     assert rows[0].node == "split (SplitToSequence)"
     unlike = tensorbox.compare(model, feeds, {"t": np.array(["aa", "cc"], object)}, compile=False)
     assert not unlike[0].ok and unlike[0].index == (1,)
+
+
+def test_what_is_observed_under_a_name_is_that_value() -> None:
+    """Parts, and other orders, of a value that is in no memory itself are copied for library calls: under no name, since
+    they have the elements of none."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        f (float[6, 1, 8] x, float[8, 8] w) => (float[6, 1, 1, 4] y, float[6, 1, 1, 4] z, float[8, 6] t, float[12, 8] u) {
+            a = Relu (x)
+            n = Neg (a)
+            c = Concat <axis = 2> (a, n)
+            left, right = Split <axis = 2, num_outputs = 2> (c)
+            y = GRU <hidden_size = 4> (left, gates, state)
+            z = GRU <hidden_size = 4> (right, gates, state)
+            e = Exp (w)
+            et = Transpose (e)
+            flat = Reshape (x, rows)
+            xt = Transpose (flat)
+            t = MatMul (et, xt)
+            s = Sigmoid (c)
+            long = Reshape (s, rows)
+            u = MatMul (long, w)
+        }""")
+    rng = np.random.default_rng(5)
+    weights = {"gates": rng.standard_normal((1, 12, 8)), "state": rng.standard_normal((1, 12, 4))}
+    model.graph.initializer.extend(numpy_helper.from_array(v.astype(np.float32), k) for k, v in weights.items())
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1, 8]), "rows"))
+    feed = {"x": rng.standard_normal((6, 1, 8)).astype(np.float32), "w": rng.standard_normal((8, 8)).astype(np.float32)}
+    every = [name for node in model.graph.node for name in node.output]
+    want = dict(zip(every, ReferenceEvaluator(model).run(every, feed)))
+    for options in ({}, {"fuse": False, "fuse_extern": False}, {"reference": True}):
+        seen: list[tuple[str, np.ndarray]] = []
+        tensorbox.Session(model, **options).observe(feed, lambda name, value: seen.append((name, value.copy())))
+        assert {"y", "z", "t", "u"} <= {name for name, _ in seen}
+        for name, value in seen:
+            assert name in want
+            np.testing.assert_allclose(value.ravel(), want[name].ravel(), rtol=1e-4, atol=1e-5, err_msg=f"{name} {options}")

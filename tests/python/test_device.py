@@ -212,7 +212,7 @@ def test_a_machine_without_a_gpu_is_told_what_is_missing(monkeypatch: pytest.Mon
     assert problem  # no driver, or no such GPU
     with pytest.raises(tensorbox.BackendError) as error:
         tensorbox.Session(mlp(), device="cuda:63")
-    assert str(error.value) == problem
+    assert f"BackendError: {error.value}" == problem
 
 
 def test_max_memory_counts_memory_of_the_device() -> None:

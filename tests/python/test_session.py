@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -147,6 +148,56 @@ def test_inference_session() -> None:
 def test_wrong_feed(session: tensorbox.Session, feed: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(tensorbox.ModelError, match=message):
         session.run(feed)
+
+
+def test_a_missing_compiler_is_a_warning_unless_a_log_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TBX_CXX", "/nowhere/c++")
+    monkeypatch.setenv("TBX_CACHE_DIR", str(tmp_path))
+    why = "no C\\+\\+ compiler found: TBX_CXX is '/nowhere/c\\+\\+'.*run in the evaluator"
+    with pytest.warns(RuntimeWarning, match=why):
+        session = tensorbox.Session(doubled())
+    assert session.stats.evaluated_kernels > 0 and "TBX_CXX" in session.stats.not_compiled
+    with pytest.warns(RuntimeWarning, match=why):
+        tensorbox.InferenceSession(doubled())
+    options = tensorbox.SessionOptions()
+    options.log_severity_level = 3
+    heard: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tensorbox.Session(doubled(), log=heard.append).stats.not_compiled == heard[0]
+        tensorbox.InferenceSession(doubled(), options)
+        for asked in ({"compile": False}, {"reference": True}):  # by who asks for the evaluator
+            assert tensorbox.Session(doubled(), **asked).stats.not_compiled == ""
+        monkeypatch.delenv("TBX_CXX")
+        assert tensorbox.Session(doubled()).stats.not_compiled == ""
+
+
+def test_errors_name_their_kind_once(session: tensorbox.Session) -> None:
+    with pytest.raises(tensorbox.ModelError) as of_core:
+        session.run({})
+    assert str(of_core.value).startswith("input ")
+    with pytest.raises(tensorbox.ModelError) as of_python:
+        session.run({name: None for name in (i.name for i in session.inputs)})
+    assert str(of_python.value).startswith("input ")
+
+
+def test_names_of_outputs_are_no_inputs(session: tensorbox.Session) -> None:
+    with pytest.raises(TypeError, match="not a NoneType .*InferenceSession.run"):
+        session.run(None, {"x": np.zeros(3, np.float32)})  # type: ignore[arg-type]
+
+
+def test_the_cpu_is_a_device() -> None:
+    session = tensorbox.Session(doubled(), device="cpu", precision="strict")
+    assert session.stats.device_steps == 0 and tensorbox.device_problem("cpu") == ""
+    with pytest.raises(tensorbox.ModelError, match='devices are "cpu", "cuda" and'):
+        tensorbox.Session(doubled(), device="gpu")
+
+
+def test_what_counts_look_like(tmp_path: Path) -> None:
+    session = tensorbox.Session(doubled())
+    assert repr(session.stats).startswith("<tensorbox.CompileStats 1 nodes, 1 generated and 0 library kernels, ")
+    report = session.save(tmp_path / "model.tbx", ["sse"])
+    assert repr(report) == f"<tensorbox.PackageReport {report.bytes} bytes, 1 program(s), native kernels: sse>"
 
 
 def test_unknown_options_are_errors() -> None:

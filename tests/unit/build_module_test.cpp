@@ -317,7 +317,7 @@ TEST_F(BuildModule, AFolderOfOthersIsNotUsed) {
   EXPECT_EQ(files(""), 0);
   fs::remove(toolchain_.cache_dir);
   fs::create_directory_symlink(folder_, toolchain_.cache_dir);
-  EXPECT_NE(notes().find("is not a folder"), std::string::npos);
+  EXPECT_NE(notes().find("is a symbolic link, which is not followed"), std::string::npos);
   fs::remove(toolchain_.cache_dir);
   std::ofstream(toolchain_.cache_dir) << "a file";
   EXPECT_NE(notes().find("is not a folder"), std::string::npos);
@@ -500,8 +500,15 @@ TEST_F(BuildModule, CompilerErrorsNameTheSource) {
 
 TEST_F(BuildModule, SaysWhenThereIsNoCompiler) {
   toolchain_.compiler = "/nonexistent/c++";
+  EXPECT_EQ(codegen::compiler_fault(toolchain_),
+            "no C++ compiler found (install g++ or clang++, or set TBX_CXX to one)");
+  EXPECT_NE(message({kernel("k_two", 2)}).find("no C++ compiler found"), std::string::npos);
+}
+
+TEST_F(BuildModule, SaysWhyACompilerDoesNotWork) {
+  toolchain_.compiler = write_compiler("echo no licence; exit 3");
   EXPECT_FALSE(codegen::have_compiler(toolchain_));
-  EXPECT_NE(message({kernel("k_two", 2)}).find("no C++ compiler"), std::string::npos);
+  EXPECT_NE(codegen::compiler_fault(toolchain_).find("(exit status 3: no licence)"), std::string::npos);
 }
 
 TEST_F(BuildModule, NamesOfCompilersAreNotShellText) {

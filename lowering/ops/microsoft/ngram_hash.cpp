@@ -148,10 +148,83 @@ Values ngram_hash(OpContext& ctx) {
   return {y, ir::slice(p, ids, 1, sizes[1], 1, f.history())};
 }
 
+/// The inputs of VarlenNGramHashMapping: tokens of several requests, one behind the other.
+enum Packed { kStarts = 3, kPast, kOffsets, kEos, kSegments, kPastSegments, kCaptures };
+
+/// Where the tokens of requests lie, which each may have a history of earlier ones.
+class Requests {
+public:
+  Requests(OpContext& ctx, const Form& f) : ctx_(ctx), history_(f.history()), starts_(ctx.in(kStarts)) {
+    tokens = ctx.in(0).sizes()[0];
+    batch = starts_.sizes()[0] - SymInt(1);
+    ctx.program.add_check(batch, false, "VarlenNGramHashMapping: cumulative_sequence_length is empty");
+    check(kPast, "past_ids", f.type, {batch, history_});
+    check(kSegments, "segment_ids", DType::i32, {tokens});
+    check(kPastSegments, "past_segment_ids", DType::i32, {batch, history_});
+    check(kCaptures, "capture_count", DType::i32, {batch});
+    find_requests();
+  }
+
+  SymInt tokens, batch;
+
+  Expr length(SymInt request) const { return ir::sub(start(request + SymInt(1)), start(request)); }
+  SymInt of(SymInt token) const {
+    return ctx_.c.indirect(request_.load(ctx_.program, {&token, 1}), batch, false);
+  }
+  /// The place in its request that lies `k` tokens before the token at[0].
+  Expr back(At at, int64_t k) const { return ir::sub(place_.load(ctx_.program, at.first(1)), whole(k)); }
+
+  /// What lies at the place `at` of a request: in `now` of this call, or in its history, the input `before`,
+  /// where there is one.
+  Expr element(const TensorBox& now, int before, SymInt request, Expr at, Expr otherwise) const {
+    ir::Context& c = ctx_.c;
+    Expr last = c.index(tokens - SymInt(1)), inside = ir::binary(Op::greater_equal, at, whole(0));
+    const SymInt here[] = {c.indirect(clamped(ir::add(start(request), at), last), tokens, false)};
+    Expr old = otherwise;
+    if (ctx_.has(before)) {
+      Expr slot = clamped(ir::add(at, whole(history_)), whole(history_ - 1));
+      const SymInt there[] = {request, c.indirect(slot, history_, false)};
+      old = ctx_.in(before).load(ctx_.program, there);
+    }
+    return ir::where(inside, now.load(ctx_.program, here), old);
+  }
+
+private:
+  Expr whole(int64_t v) const { return ctx_.c.constant_int(DType::i64, v); }
+  Expr start(SymInt i) const { return ctx_.c.cast(starts_.load(ctx_.program, {&i, 1}), DType::i64); }
+  Expr clamped(Expr e, Expr most) const {
+    return ir::binary(Op::max, whole(0), ir::binary(Op::min, e, most));
+  }
+
+  void check(int i, const char* name, DType type, SymInts sizes) {
+    if (!ctx_.has(i)) return;
+    require(ctx_, i, name, type, static_cast<int>(sizes.size()));
+    for (size_t d = 0; d < sizes.size(); ++d)
+      require_equal(ctx_, ctx_.sizes(i)[d], sizes[d],
+                    fmt::format("dimension {} of {} and what it belongs to", d, name));
+  }
+
+  /// The request of each token, and its place in that.
+  void find_requests() {
+    AxisReducer count(ctx_, {tokens, batch}, {1});
+    request_ = count.drop(count(ReduceOp::sum, DType::i64, [&](At at) {
+      Expr begun = ir::binary(Op::less_equal, start(at[1]), ctx_.c.index(at[0]));
+      return ctx_.c.cast(begun, DType::i64);
+    }));
+    request_ = map(ctx_, DType::i64, request_, [&](Expr e) { return ir::sub(e, whole(1)); });
+    realize(ctx_, request_, "request of a token");
+    place_ = generate(ctx_, DType::i64, {tokens},
+                      [&](At at) { return ir::sub(ctx_.c.index(at[0]), start(of(at[0]))); });
+    realize(ctx_, place_, "place of a token in its request");
+  }
+
+  OpContext& ctx_;
+  int64_t history_;
+  const TensorBox& starts_;
+  TensorBox request_, place_;
+};
+
 Values varlen_ngram_hash(OpContext& ctx) {
-  constexpr int kStarts = 3, kPast = 4, kOffsets = 5, kEos = 6, kSegments = 7, kPastSegments = 8,
-                kCaptures = 9;
-  ir::Program& p = ctx.program;
   ir::Context& c = ctx.c;
   const Form f = form_of(ctx, kEos, kOffsets);
   const int64_t history = f.history(), captured = ctx.attr_int("state_update_capacity", 0);
@@ -159,69 +232,29 @@ Values varlen_ngram_hash(OpContext& ctx) {
   TBX_MODEL((captured > 0) == ctx.has(kCaptures), "capture_count goes with a state_update_capacity above 0");
   require(ctx, 0, "input_ids", f.type, 1);
   require(ctx, kStarts, "cumulative_sequence_length", DType::i32, 1);
-  const TensorBox &ids = ctx.in(0), &starts = ctx.in(kStarts);
-  const SymInt tokens = ids.sizes()[0], batch = starts.sizes()[0] - SymInt(1);
-  p.add_check(batch, false, "VarlenNGramHashMapping: cumulative_sequence_length is empty");
-  auto check = [&](int i, const char* name, DType type, SymInts sizes) {
-    if (!ctx.has(i)) return;
-    require(ctx, i, name, type, static_cast<int>(sizes.size()));
-    for (size_t d = 0; d < sizes.size(); ++d)
-      require_equal(ctx, ctx.sizes(i)[d], sizes[d],
-                    fmt::format("dimension {} of {} and what it belongs to", d, name));
-  };
-  check(kPast, "past_ids", f.type, {batch, history});
-  check(kSegments, "segment_ids", DType::i32, {tokens});
-  check(kPastSegments, "past_segment_ids", DType::i32, {batch, history});
-  check(kCaptures, "capture_count", DType::i32, {batch});
-  auto whole = [&](int64_t v) { return c.constant_int(DType::i64, v); };
-  auto start = [&](SymInt i) { return c.cast(starts.load(p, {&i, 1}), DType::i64); };
-  auto clamped = [&](Expr e, Expr most) {
-    return ir::binary(Op::max, whole(0), ir::binary(Op::min, e, most));
-  };
-  // The request of a token, and its place in that.
-  AxisReducer count(ctx, {tokens, batch}, {1});
-  TensorBox request = count.drop(count(ReduceOp::sum, DType::i64, [&](At at) {
-    Expr begun = ir::binary(Op::less_equal, start(at[1]), c.index(at[0]));
-    return c.cast(begun, DType::i64);
-  }));
-  request = map(ctx, DType::i64, request, [&](Expr e) { return ir::sub(e, whole(1)); });
-  realize(ctx, request, "request of a token");
-  auto request_of = [&](SymInt t) { return c.indirect(request.load(p, {&t, 1}), batch, false); };
-  TensorBox place = generate(ctx, DType::i64, {tokens},
-                             [&](At at) { return ir::sub(c.index(at[0]), start(request_of(at[0]))); });
-  realize(ctx, place, "place of a token in its request");
-  /// What lies at `place` of a request: of this call, or of its history.
-  auto element = [&](const TensorBox& now, int before, SymInt which, Expr at, Expr otherwise) {
-    Expr last = c.index(tokens - SymInt(1)), inside = ir::binary(Op::greater_equal, at, whole(0));
-    const SymInt here[] = {c.indirect(clamped(ir::add(start(which), at), last), tokens, false)};
-    Expr old = otherwise;
-    if (ctx.has(before)) {
-      Expr slot = clamped(ir::add(at, whole(history)), whole(history - 1));
-      const SymInt there[] = {which, c.indirect(slot, history, false)};
-      old = ctx.in(before).load(p, there);
-    }
-    return ir::where(inside, now.load(p, here), old);
-  };
-  auto back = [&](At at, int64_t k) { return ir::sub(place.load(p, at.first(1)), whole(k)); };
+  const TensorBox& ids = ctx.in(0);
+  const Requests requests(ctx, f);
   auto token = [&](At at, int64_t k) {
-    return element(ids, kPast, request_of(at[0]), back(at, k), filler(ctx, f, kEos));
+    return requests.element(ids, kPast, requests.of(at[0]), requests.back(at, k), filler(ctx, f, kEos));
   };
   const Expr no_segment = c.constant_int(DType::i32, 0);
   auto parts = [&](At at, int64_t k) -> Expr {
     if (!ctx.has(kSegments)) return nullptr;
     auto segment = [&](int64_t j) {
-      return element(ctx.in(kSegments), kPastSegments, request_of(at[0]), back(at, j), no_segment);
+      return requests.element(ctx.in(kSegments), kPastSegments, requests.of(at[0]), requests.back(at, j),
+                              no_segment);
     };
     Expr differs = ir::binary(Op::not_equal, segment(k - 1), segment(k));
     if (ctx.has(kPastSegments)) return differs;
-    return ir::binary(Op::logical_and, differs, ir::binary(Op::greater_equal, back(at, k), whole(0)));
+    const Expr first = c.constant_int(DType::i64, 0);
+    return ir::binary(Op::logical_and, differs, ir::binary(Op::greater_equal, requests.back(at, k), first));
   };
-  Values out{hashes(ctx, f, kEos, kOffsets, {tokens}, token, parts), {}, {}, {}};
-  auto length = [&](SymInt r) { return ir::sub(start(r + SymInt(1)), start(r)); };
+  Values out{hashes(ctx, f, kEos, kOffsets, {requests.tokens}, token, parts), {}, {}, {}};
   auto trailing = [&](const TensorBox& now, int before, DType type, Expr otherwise) {
-    return generate(ctx, type, {batch, history}, [&](At at) {
-      Expr from = ir::add(ir::sub(length(at[0]), whole(history)), c.index(at[1]));
-      return element(now, before, at[0], from, otherwise);
+    return generate(ctx, type, {requests.batch, history}, [&](At at) {
+      const Expr whole = c.constant_int(DType::i64, history);
+      Expr from = ir::add(ir::sub(requests.length(at[0]), whole), c.index(at[1]));
+      return requests.element(now, before, at[0], from, otherwise);
     });
   };
   if (ctx.wants(1)) out[1] = trailing(ids, kPast, f.type, filler(ctx, f, kEos));
@@ -231,11 +264,11 @@ Values varlen_ngram_hash(OpContext& ctx) {
   }
   if (ctx.wants(3)) {
     TBX_MODEL(captured > 0, "the output state_update needs a state_update_capacity above 0");
-    out[3] = generate(ctx, f.type, {batch, captured, history}, [&](At at) {
-      Expr n = c.cast(ctx.in(kCaptures).load(p, at.first(1)), DType::i64);
-      Expr used = ir::binary(Op::less, c.index(at[1]), ir::binary(Op::min, n, length(at[0])));
+    out[3] = generate(ctx, f.type, {requests.batch, captured, history}, [&](At at) {
+      Expr n = c.cast(ctx.in(kCaptures).load(ctx.program, at.first(1)), DType::i64);
+      Expr used = ir::binary(Op::less, c.index(at[1]), ir::binary(Op::min, n, requests.length(at[0])));
       Expr from = c.index(at[1] + SymInt(1) - SymInt(history) + at[2]);
-      return ir::where(used, element(ids, kPast, at[0], from, filler(ctx, f, kEos)),
+      return ir::where(used, requests.element(ids, kPast, at[0], from, filler(ctx, f, kEos)),
                        c.constant_int(f.type, f.pad));
     });
   }

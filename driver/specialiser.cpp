@@ -299,7 +299,10 @@ std::vector<std::string> Specialiser::needs(bool or_shapes) const {
   std::vector<std::string> names;
   const Needs needs = variants_.knowledge();
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if ((or_shapes && needs.by_shapes) || std::count(needs.value_inputs.begin(), needs.value_inputs.end(), i))
+    if (std::count(needs.value_inputs.begin(), needs.value_inputs.end(), i) ||
+        (or_shapes &&
+         (needs.by_shapes || std::any_of(needs.sizes.begin(), needs.sizes.end(),
+                                         [&](const Needs::Size& size) { return size.input == i; }))))
       names.push_back(inputs_[i]);
   return names;
 }

@@ -134,7 +134,8 @@ int find_beside(const KernelProgram& kernel, LaneAnalysis& lanes) {
   const Phase& phase = kernel.phases[0];
   if (!phase.inner.empty() || phase.stmts.size() != 1) return -1;
   const Stmt& s = phase.stmts[0];
-  if (s.kind != StmtKind::store || s.mode != StoreMode::set || s.mask || ir::has_indirect(s.address)) return -1;
+  if (s.kind != StmtKind::store || s.mode != StoreMode::set || s.mask || ir::has_indirect(s.address))
+    return -1;
   const ir::KernelBuffer& buffer = kernel.buffers[s.buffer];
   bool is_read = buffer.may_alias || buffer.access == Access::row_local;
   ir::visit(s.value, [&](Expr e) { is_read |= e->op == Op::load && e->buffer == s.buffer; });

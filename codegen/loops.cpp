@@ -147,8 +147,14 @@ void LoopEmitter::emit_beside() {
     all += ", " + names.back();
   }
   // Each in a scope of its own: indices at one of the points must not be taken for those of another.
+  auto open_at = [&](int64_t k) {
+    const int scope = w_.open("");
+    const std::string here = w_.fresh("u");
+    w_.line(fmt::format("const i64 {} = {};", here, k));
+    w_.bind(u, here, scope);
+  };
   for (int64_t k = 0; k < n; ++k) {
-    w_.bind(u, std::to_string(k), w_.open(""));
+    open_at(k);
     w_.enter_phase(&kernel_.phases[0]);
     const Value value = w_.emit(s.value);
     if (whole)
@@ -158,7 +164,7 @@ void LoopEmitter::emit_beside() {
     w_.close();
   }
   if (whole) {
-    w_.bind(u, "0", w_.open(""));
+    open_at(0);
     w_.line(fmt::format("stb{}({} + {}{});", n, w_.buffer(s.buffer), w_.index_text(s.address), all));
     w_.close();
   }

@@ -1,8 +1,8 @@
-// join_convolutions: the heads of detectors, pairs of a convolution of one pixel and one of each channel alone
-// over the same input, become one pair, whose results are views of it. Each of them has fewer results than a
-// vector has lanes, and so takes nearly as long as all of them together. What an activation or another
-// convolution follows stays apart: there the library computes what follows while it has the elements, or reads
-// a tensor of its own.
+// join_convolutions: the heads of detectors, pairs of a convolution of one pixel and one of each channel
+// alone over the same input, become one pair, whose results are views of it. Each of them has fewer results
+// than a vector has lanes, and so takes nearly as long as all of them together. What an activation or another
+// convolution follows stays apart: there the library computes what follows while it has the elements, or
+// reads a tensor of its own.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -26,8 +26,8 @@ struct Pair {
   int64_t channels = 0;
 };
 
-/// The input, and what the second convolutions of a group have in common: kernel, strides, pads, dilations and
-/// their automatic pads.
+/// The input, and what the second convolutions of a group have in common: kernel, strides, pads, dilations
+/// and their automatic pads.
 using Kind = std::tuple<ValueId, Sizes, Sizes, Sizes, Sizes, std::string>;
 
 class Joiner {
@@ -56,7 +56,8 @@ private:
   std::optional<std::pair<Kind, Pair>> find(int at) const {
     const Node& pixel = g_.nodes[at];
     const Tensor* weights = weights_of(pixel);
-    if (!weights || weights->dims[0] > kMostChannels || !is_of_one_pixel(pixel, *weights)) return std::nullopt;
+    if (!weights || weights->dims[0] > kMostChannels || !is_of_one_pixel(pixel, *weights))
+      return std::nullopt;
     const ValueId between = pixel.outputs[0];
     if (readers_[between].size() != 1 || e_.uses(between) != 1) return std::nullopt;
     const int behind = readers_[between][0];
@@ -89,8 +90,8 @@ private:
       return std::all_of(sizes.begin(), sizes.end(), [n](int64_t s) { return s == n; });
     };
     return all(Sizes(weights.dims.begin() + 2, weights.dims.end()), 1) &&
-           all(attribute_or<Sizes>(node, "strides", {}), 1) && all(attribute_or<Sizes>(node, "pads", {}), 0) &&
-           attribute_or<int64_t>(node, "group", 1) == 1 &&
+           all(attribute_or<Sizes>(node, "strides", {}), 1) &&
+           all(attribute_or<Sizes>(node, "pads", {}), 0) && attribute_or<int64_t>(node, "group", 1) == 1 &&
            attribute_or<std::string>(node, "auto_pad", "NOTSET") == "NOTSET";
   }
 

@@ -50,6 +50,27 @@ TEST(EmitBeside, EveryTypeAtEverySize) {
   run_cases(cases);
 }
 
+/// As complex numbers are made of two parts: which one an element is of, its number among the few says.
+TEST(EmitBeside, ChoosesByTheNumber) {
+  if (!codegen::have_compiler()) GTEST_SKIP() << "no compiler";
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (int64_t channels : {2, 3, 4})
+    for (int64_t n : {1, 17, 40}) {
+      auto k = std::make_shared<KernelCase>(fmt::format("{} of {}", n, channels));
+      const SymInt p = k->symbol("pixels", n);
+      Context& c = k->c();
+      const int x = k->buffer(DType::f32, p, Access::read), z = k->buffer(DType::f32, p, Access::read),
+                y = k->buffer(DType::f32, SymInt(channels) * p, Access::write);
+      k->kernel.outer = {channels, p};
+      k->phase();
+      const Expr first = c.binary(Op::equal, c.index(c.var(0)), c.constant_int(DType::i64, 0));
+      k->store(y, c.var(1) * SymInt(channels) + c.var(0),
+               c.where(first, k->load(x, c.var(1)), k->load(z, c.var(1))));
+      cases.push_back(k);
+    }
+  run_cases(cases);
+}
+
 TEST(EmitBeside, WholeVectorsAreStored) {
   for (Isa isa : {Isa::sse, Isa::avx2, Isa::avx512}) {
     Target target;

@@ -70,12 +70,14 @@ void LoopEmitter::emit_horizontal() {
 void LoopEmitter::emit_vertical() {
   SymInts rows(kernel_.outer.begin(), kernel_.outer.end() - 1);
   const SymInt last = kernel_.outer.back(), variable = kernel_.context->var(static_cast<int>(rows.size()));
+  if (plan_.beside >= 0) rows[static_cast<size_t>(plan_.beside)] = 1;
   LaneAnalysis lanes(variable.node(), width_);
   for (size_t b = 0; b < kernel_.buffers.size(); ++b)
     if (kernel_.buffers[b].access == ir::Access::row_local) lanes.set_varying_buffer(static_cast<int>(b));
   w_.vertical = true;
   auto body = [&](int) {
     w_.point_scope = w_.current();
+    if (plan_.beside >= 0) return emit_beside();
     emit_phases();
   };
   std::vector<const Phase*> all;
@@ -83,7 +85,9 @@ void LoopEmitter::emit_vertical() {
   if (can_overlap(kernel_, all, variable, width_)) overlap_ = last.as_constant();
   if (plan_.tiles.axis >= 0) return emit_tiled(rows, lanes);
   int vectors = 1;
-  if (kernel_.phases.size() == 1 && kernel_.phases[0].inner.empty() && !kernel_.sequential)
+  if (plan_.beside >= 0)
+    vectors = 1; // those beside each other are company enough
+  else if (kernel_.phases.size() == 1 && kernel_.phases[0].inner.empty() && !kernel_.sequential)
     vectors = vectors_per_step(kernel_.phases[0], last);
   else if (!kernel_.sequential)
     vectors = vectors_per_reduction(last);
@@ -128,6 +132,43 @@ void LoopEmitter::emit_vertical() {
     next_point(rows);
   }
   w_.close();
+}
+
+void LoopEmitter::emit_beside() {
+  const Stmt& s = kernel_.phases[0].stmts[0];
+  const SymInt u = kernel_.context->var(plan_.beside);
+  const int64_t n = kernel_.outer[static_cast<size_t>(plan_.beside)].constant();
+  const bool whole = w_.analysis() && !w_.is_tail();
+  std::vector<std::string> names;
+  std::string all;
+  for (int64_t k = 0; whole && k < n; ++k) {
+    names.push_back(w_.fresh("y"));
+    w_.line(fmt::format("{}v {};", storage_of(kernel_.buffers[s.buffer].dtype), names.back()));
+    all += ", " + names.back();
+  }
+  // Each in a scope of its own: indices at one of the points must not be taken for those of another.
+  auto open_at = [&](int64_t k) {
+    const int scope = w_.open("");
+    const std::string here = w_.fresh("u");
+    w_.line(fmt::format("const i64 {} = {};", here, k));
+    w_.bind(u, here, scope);
+  };
+  for (int64_t k = 0; k < n; ++k) {
+    open_at(k);
+    w_.enter_phase(&kernel_.phases[0]);
+    const Value value = w_.emit(s.value);
+    if (whole)
+      w_.line(fmt::format("{} = {};", names[static_cast<size_t>(k)], w_.stored_lanes(s, value)));
+    else
+      w_.store(s, value);
+    w_.close();
+  }
+  if (whole) {
+    open_at(0);
+    w_.line(fmt::format("stb{}({} + {}{});", n, w_.buffer(s.buffer), w_.index_text(s.address), all));
+    w_.close();
+  }
+  w_.unbind(u);
 }
 
 void LoopEmitter::emit_tiled(const SymInts& rows, LaneAnalysis& lanes) {

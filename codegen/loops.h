@@ -22,6 +22,8 @@ private:
   void emit_vertical();
   /// Vertical, with loads contiguous in another variable read through transposed blocks.
   void emit_tiled(const ir::SymInts& rows, LaneAnalysis& lanes);
+  /// The few points along plan_.beside, whose results are stored together.
+  void emit_beside();
   /// Opens the loop over the outer points of this call, variables of `extents` bound; `tasks` of them per
   /// task.
   void open_points(const ir::SymInts& extents);

@@ -127,6 +127,30 @@ double row_local_bytes(const KernelProgram& kernel) {
   return bytes;
 }
 
+/// The outer variable for LoopPlan::beside: its 2 to 4 points lie beside each other where the lanes are as
+/// many elements apart.
+int find_beside(const KernelProgram& kernel, LaneAnalysis& lanes) {
+  if (kernel.sequential || kernel.outer.size() < 2 || kernel.phases.size() != 1) return -1;
+  const Phase& phase = kernel.phases[0];
+  if (!phase.inner.empty() || phase.stmts.size() != 1) return -1;
+  const Stmt& s = phase.stmts[0];
+  if (s.kind != StmtKind::store || s.mode != StoreMode::set || s.mask || ir::has_indirect(s.address))
+    return -1;
+  const ir::KernelBuffer& buffer = kernel.buffers[s.buffer];
+  bool is_read = buffer.may_alias || buffer.access == Access::row_local;
+  ir::visit(s.value, [&](Expr e) { is_read |= e->op == Op::load && e->buffer == s.buffer; });
+  const LaneForm form = lanes.form(s.address);
+  if (is_read || form.kind != LaneForm::affine) return -1;
+  constexpr int64_t kMost = 4;
+  for (size_t k = 0; k + 1 < kernel.outer.size(); ++k) {
+    const std::optional<int64_t> n = kernel.outer[k].as_constant();
+    if (!n || *n < 2 || *n > kMost || !form.stride.is(*n)) continue;
+    const auto place = ir::affine_in(s.address, kernel.context->var(static_cast<int>(k)).node());
+    if (place && place->coefficient.is(1)) return static_cast<int>(k);
+  }
+  return -1;
+}
+
 int64_t power_of_two_at_least(double n) {
   int64_t p = 1;
   while (static_cast<double>(p) < n) p *= 2;
@@ -236,6 +260,12 @@ LoopPlan plan_loops(const KernelProgram& kernel, const Target& target) {
     int64_t block = std::clamp(power_of_two_at_least(kBlock / work), int64_t{64}, kBlock);
     LaneAnalysis lanes(c.var(static_cast<int>(kernel.outer.size()) - 1).node(), width);
     plan.tiles = plan_tiles(kernel, lanes, width);
+    if (plan.tiles.axis < 0) plan.beside = find_beside(kernel, lanes);
+    if (plan.beside >= 0) {
+      // A vector of each is stored as whole vectors, by two shuffles.
+      work = hint(kernel.outer[plan.beside]);
+      per_point = work * std::max(per_point - 1 + 3.0 / width, 0.0);
+    }
     if (plan.tiles.axis >= 0) {
       // A point of a task is a block of `width` along the tiles' axis.
       plan.points_per_task = std::clamp<int64_t>(

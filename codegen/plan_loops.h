@@ -15,6 +15,9 @@ enum class LoopShape : uint8_t {
 
 struct LoopPlan {
   TilePlan tiles; ///< vertical pointwise kernels
+  /// Vertical pointwise kernels: the outer variable whose few points are computed together, since what they
+  /// store lies beside each other, as with channels last; -1: none.
+  int beside = -1;
   LoopShape shape = LoopShape::horizontal;
   std::vector<bool> vector_phase; ///< horizontal: lanes along the phase's innermost variable
   int64_t points_per_task = 1;    ///< outer points (vertical: of all but the last dimension) one task runs

@@ -89,6 +89,8 @@ public:
   // --- memory (writer_memory.cpp)
   Value load(ir::Expr e);
   void store(const ir::Stmt& s, const Value& value);
+  /// The text of the storage elements that a store of all lanes writes.
+  std::string stored_lanes(const ir::Stmt& s, const Value& value);
   /// Of a load without a mask that is contiguous in the lanes: the text of its storage elements in memory.
   std::string stored(ir::Expr load);
   /// Called when a phase begins: which buffers its statements write.

@@ -179,6 +179,11 @@ Value Writer::load_apart(const Load& load) {
   return define_loaded(load, x.scope, lanes);
 }
 
+std::string Writer::stored_lanes(const Stmt& s, const Value& value) {
+  const DType t = kernel_.buffers[s.buffer].dtype;
+  return encode(t, as_vector(value, t).text);
+}
+
 void Writer::store(const Stmt& s, const Value& value) {
   const DType t = kernel_.buffers[s.buffer].dtype;
   if (const std::string& held = held_[s.buffer]; !held.empty()) {

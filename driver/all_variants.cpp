@@ -192,6 +192,7 @@ std::string text_of(const runtime::MadeFor& made_for, const std::vector<std::str
     std::vector<std::string> dims;
     for (int64_t d : kind.dims.value_or(std::vector<int64_t>()))
       dims.push_back(d < 0 ? "?" : std::to_string(d));
+    for (int64_t axis : kind.several) dims[static_cast<size_t>(axis)] = "2 or more";
     std::string text = fmt::format("{} {}[{}]", inputs[i], name_of(kind.dtype),
                                    kind.dims ? fmt::format("{}", fmt::join(dims, ", ")) : "...");
     std::vector<std::string> elements;

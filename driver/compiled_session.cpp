@@ -96,12 +96,15 @@ public:
   void make_specialiser(std::vector<std::string> names) {
     auto graph_for = [this, names](const std::vector<InputKind>& kinds, bool, CompileStats& stats,
                                    std::optional<Isa> isa) {
-      std::map<std::string, std::vector<int64_t>> shapes; // where all sizes are known
+      std::map<std::string, std::vector<int64_t>> shapes; // where sizes are known
+      auto is_known = [](int64_t d) { return d >= 0; };
       for (size_t i = 0; i < kinds.size(); ++i)
-        if (kinds[i].dims &&
-            std::all_of(kinds[i].dims->begin(), kinds[i].dims->end(), [](int64_t d) { return d >= 0; }))
-          shapes[names[i]] = *kinds[i].dims;
-      return prepare_graph(source, options, shapes, stats, nullptr, isa);
+        if (const auto& dims = kinds[i].dims;
+            dims && (dims->empty() || std::any_of(dims->begin(), dims->end(), is_known)))
+          shapes[names[i]] = *dims;
+      Graph graph = prepare_graph(source, options, shapes, stats, nullptr, isa);
+      graph::narrow_inputs(graph, kinds);
+      return graph;
     };
     specialiser_ = std::make_unique<Specialiser>(std::move(names), std::move(graph_for),
                                                  std::make_shared<const CompileOptions>(options));

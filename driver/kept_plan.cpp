@@ -111,9 +111,7 @@ ReadProgram read_program(KeptProgram kept, const TensorMemory& memory, Steps ste
     plan.evaluated = ir::kernels_from_bytes(std::as_bytes(std::span(kept.evaluated)));
   plan.steps = std::move(kept.steps);
   const size_t n = plan.executable.inputs.size();
-  const runtime::MadeFor& m = read.made_for;
-  if (plan.steps.size() != plan.executable.steps.size() || read.inputs.size() != n ||
-      (!m.kinds.empty() && (m.kinds.size() != n || m.values.size() != n || m.elements.size() != n)))
+  if (plan.steps.size() != plan.executable.steps.size() || read.inputs.size() != n || !read.made_for.is_of(n))
     archive::damaged("a program is not of the inputs and steps that it has");
   if (steps == Steps::of_device) return read;
   if (!read.device_kernels.empty()) archive::damaged("it has kernels of a device");

@@ -112,9 +112,12 @@ bool PackageMaker::add_program(package::PackedStage& stage, const Specialiser& s
   if (!none || none->kind() == ErrorKind::model) return true; // no session runs such inputs
   const bool of_any_dimensions =
       assume == Assume::exact_floats || !try_program(stage, specialiser, variant, Assume::exact_floats);
-  const char* only = of_any_dimensions ? "sizes that floats hold exactly, where they pass through floats"
-                                       : "dimensions that are equal where they meet, and as assumed where "
-                                         "a squeeze depends on them";
+  const bool of_several = std::any_of(variant.made_for.kinds.begin(), variant.made_for.kinds.end(),
+                                      [](const runtime::InputKind& kind) { return !kind.several.empty(); });
+  const char* only = of_any_dimensions && !of_several
+                         ? "sizes that floats hold exactly, where they pass through floats"
+                         : "dimensions that are equal where they meet, and as assumed where "
+                           "a squeeze depends on them";
   // Sizes that floats do not hold are above 2^24: said, and no reason to refuse all others.
   if (!for_inputs_seen_ && !of_any_dimensions)
     throw Error(ErrorKind::unsupported,

@@ -46,6 +46,8 @@ std::string key_of(const std::vector<InputKind>& kinds, const Specialisation& ma
     append(key, static_cast<int64_t>(kind.dtype));
     append(key, static_cast<int64_t>(kind.dims->size()));
     append(key, kind.dims->data(), kind.dims->size() * sizeof(int64_t));
+    append(key, static_cast<int64_t>(kind.several.size()));
+    append(key, kind.several.data(), kind.several.size() * sizeof(int64_t));
   }
   for (const auto& [name, tensor] : made_for.known) { // their shapes are those of their kinds
     key += name + '\0';
@@ -134,7 +136,7 @@ bool Specialiser::learn(Needs& needs, const lowering::Demand& demand) const {
       needs.value_inputs.push_back(i);
       news = true;
     }
-  if (news) return true;
+  if (news || learn_sizes(needs, demand)) return true;
   // What is still unknown are sizes, of inputs or given by their elements.
   if (!needs.value_inputs.empty() && !needs.exact_values) return needs.exact_values = true;
   const bool sizes = demand.kind == Kind::shapes || !demand.inputs.empty();
@@ -143,19 +145,51 @@ bool Specialiser::learn(Needs& needs, const lowering::Demand& demand) const {
   return news;
 }
 
+/// First whether a size is one of many, then which it is.
+bool Specialiser::learn_sizes(Needs& needs, const lowering::Demand& demand) const {
+  bool news = false;
+  for (const lowering::SizeOfInput& size : demand.sizes) {
+    const auto at = std::find(inputs_.begin(), inputs_.end(), size.input);
+    if (at == inputs_.end()) continue;
+    const auto input = static_cast<size_t>(at - inputs_.begin());
+    const auto known = std::find_if(needs.sizes.begin(), needs.sizes.end(), [&](const Needs::Size& s) {
+      return s.input == input && s.axis == size.axis;
+    });
+    if (known == needs.sizes.end()) {
+      needs.sizes.push_back({input, size.axis, false});
+    } else if (!known->exact) {
+      known->exact = true;
+    } else {
+      continue;
+    }
+    news = true;
+  }
+  return news;
+}
+
 Specialiser::Cache::Request Specialiser::request(const Needs& needs, std::span<const RunTensor> inputs,
                                                  Assume assume) const {
   std::vector<InputKind> kinds;
   int64_t unknown = 0;
   for (const RunTensor& t : inputs) {
-    kinds.push_back({t.dtype, t.dims});
+    kinds.push_back({t.dtype, t.dims, {}});
     if (!needs.by_shapes)
       for (int64_t& d : *kinds.back().dims) d = -1 - unknown++;
+  }
+  for (const Needs::Size& s : needs.sizes) {
+    const auto axis = static_cast<size_t>(s.axis);
+    if (needs.by_shapes || axis >= inputs[s.input].dims.size()) continue;
+    const int64_t size = inputs[s.input].dims[axis];
+    if (s.exact || size < runtime::kLeastSize)
+      (*kinds[s.input].dims)[axis] = size;
+    else
+      kinds[s.input].several.push_back(s.axis);
   }
   Specialisation made_for;
   made_for.assume = assume;
   for (size_t i : needs.value_inputs) {
     kinds[i].dims = inputs[i].dims;
+    kinds[i].several.clear();
     if (!needs.exact_values && has_few_integers(inputs[i])) {
       auto& elements = made_for.elements[inputs_[i]];
       for (int64_t k = 0, n = checked_numel(inputs[i].dims); k < n; ++k) {
@@ -265,7 +299,10 @@ std::vector<std::string> Specialiser::needs(bool or_shapes) const {
   std::vector<std::string> names;
   const Needs needs = variants_.knowledge();
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if ((or_shapes && needs.by_shapes) || std::count(needs.value_inputs.begin(), needs.value_inputs.end(), i))
+    if (std::count(needs.value_inputs.begin(), needs.value_inputs.end(), i) ||
+        (or_shapes &&
+         (needs.by_shapes || std::any_of(needs.sizes.begin(), needs.sizes.end(),
+                                         [&](const Needs::Size& size) { return size.input == i; }))))
       names.push_back(inputs_[i]);
   return names;
 }

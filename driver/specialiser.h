@@ -72,7 +72,10 @@ public:
   VariantPtr latest() const { return variants_.latest(); }
   /// Names of inputs on whose elements the code depends, or, with `or_shapes`, on whose shapes.
   std::vector<std::string> needs(bool or_shapes) const;
-  bool depends_on_shapes() const { return variants_.knowledge().by_shapes; }
+  bool depends_on_shapes() const {
+    const Needs needs = variants_.knowledge();
+    return needs.by_shapes || !needs.sizes.empty();
+  }
   const std::vector<std::string>& inputs() const { return inputs_; }
 
 private:
@@ -81,10 +84,18 @@ private:
     std::vector<size_t> value_inputs; ///< inputs whose elements the compiled code depends on
     bool exact_values = false;        ///< on their very numbers, where those are sizes or positions, too
     bool by_shapes = false;           ///< the code depends on the sizes of the inputs
+    /// The code depends on these sizes: on whether each is 0, 1 or more, or, where `exact`, on the number.
+    struct Size {
+      size_t input;
+      int axis;
+      bool exact;
+    };
+    std::vector<Size> sizes;
   };
   using Cache = VariantCache<Variant, Needs>;
 
   bool learn(Needs& needs, const lowering::Demand& demand) const;
+  bool learn_sizes(Needs& needs, const lowering::Demand& demand) const;
   Cache::Request request(const Needs& needs, std::span<const runtime::RunTensor> inputs, Assume assume) const;
   VariantPtr build(LoweredGraph lowered, const Graph& graph, std::vector<InputKind> kinds, bool declared,
                    PlanRecorder* recorder, std::shared_ptr<KeptProgram>* kept) const;

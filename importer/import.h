@@ -32,7 +32,8 @@ struct InputDefault {
 };
 
 struct ImportOptions {
-  /// Overrides a dimension symbol by a constant ("batch" -> 4), or an input's shape (name -> dims).
+  /// Overrides a dimension symbol by a constant ("batch" -> 4), or an input's shape (name -> dims, of which
+  /// negative ones stay as declared).
   std::map<std::string, int64_t> dim_overrides;
   std::map<std::string, std::vector<int64_t>> input_shapes;
   /// Initializers that become inputs of the graph; others that are declared as inputs are constants.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/symint.h"
 #include "lowering/demand.h"
 
 namespace tbx::lowering {
@@ -14,6 +15,7 @@ struct Asked {
   Demand::Kind kind;
   Error reason;                ///< without the node
   std::vector<ValueId> values; ///< elements: of the graph whose node is lowered; none: all inputs of the node
+  std::vector<ir::SymInt> sizes = {}; ///< shapes: what must be known; none: it may be anything
 };
 
 /// For the elements of these values (axes, sizes, ...).
@@ -21,6 +23,11 @@ struct Asked {
 /// For the sizes of the graph's inputs.
 Asked asked_for_sizes(std::string message);
 [[noreturn]] void ask_for_sizes(std::string message);
+/// For those sizes of the graph's inputs from which `size` is computed.
+[[noreturn]] void ask_for_size(ir::SymInt size, std::string message);
+/// Whether all symbols in it are sizes of 2 or more, which code for a run takes those for that were asked
+/// for.
+bool is_made_of_several(ir::SymInt size);
 /// For a run: the node works on values that no program holds.
 [[noreturn]] void ask_for_run(std::string message, std::string hint = {});
 

@@ -67,7 +67,7 @@ bool Begun::is_refused_for_sizes() const {
 }
 
 Demand Begun::demand(const Asked& asked) const {
-  Demand d{asked.kind, asked.reason, -1, {}, {}};
+  Demand d{asked.kind, asked.reason, -1, {}, {}, {}};
   say_where(d.reason);
   if (nodes_.empty()) return d;
   const One& outermost = nodes_.front();

@@ -10,6 +10,12 @@
 
 namespace tbx::lowering {
 
+/// A size of an input of the graph.
+struct SizeOfInput {
+  std::string input;
+  int axis;
+};
+
 struct Demand {
   enum class Kind : uint8_t {
     shapes,   ///< the sizes of the graph's inputs
@@ -24,6 +30,7 @@ struct Demand {
   int node = -1;                   ///< of the graph that was lowered: whose lowering asks
   std::vector<ValueId> values;     ///< shapes, elements: what the node must know, as it reads it
   std::vector<std::string> inputs; ///< elements: the graph inputs that those are computed from
+  std::vector<SizeOfInput> sizes;  ///< shapes: those that decide; none: it may be any
 };
 
 } // namespace tbx::lowering

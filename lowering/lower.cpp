@@ -491,6 +491,28 @@ ir::Program Lowerer::run(const Graph& graph) {
   return std::move(program_);
 }
 
+/// The sizes of inputs from which these are computed; none where something else has a part in them.
+std::vector<SizeOfInput> sizes_of_inputs(const Graph& graph, const ir::SymInts& asked) {
+  std::vector<SizeOfInput> sizes;
+  std::set<const ir::SymNode*> symbols, found;
+  for (ir::SymInt s : asked)
+    ir::visit(s, [&](const ir::SymNode& n) {
+      if (n.kind == ir::SymKind::symbol) symbols.insert(&n);
+    });
+  for (ValueId v : graph.inputs) {
+    const Value& input = graph.at(v);
+    const int rank = input.type.shape ? static_cast<int>(input.type.shape->size()) : 0;
+    for (int a = 0; a < rank; ++a) {
+      const ir::SymInt size = input.type.shape->at(a);
+      if (size.is_constant() || !symbols.contains(size.node())) continue;
+      found.insert(size.node());
+      sizes.push_back({input.name, a});
+    }
+  }
+  if (found != symbols) sizes.clear();
+  return sizes;
+}
+
 } // namespace
 
 Lowered lower(const Graph& graph, const LowerOptions& options) {
@@ -499,11 +521,13 @@ Lowered lower(const Graph& graph, const LowerOptions& options) {
   try {
     return lowerer.run(graph);
   } catch (const Asked& asked) {
-    return lowerer.begun().demand(asked);
+    Demand demand = lowerer.begun().demand(asked);
+    if (demand.kind == Demand::Kind::shapes) demand.sizes = sizes_of_inputs(graph, asked.sizes);
+    return demand;
   } catch (const ir::TypeError& e) {
     const Error refused = lowerer.begun().refusal_of(e);
     if (refused.kind() != ErrorKind::model || !assumes) throw Error(refused);
-    return Demand{Demand::Kind::assumptions, refused, -1, {}, {}};
+    return Demand{Demand::Kind::assumptions, refused, -1, {}, {}, {}};
   } catch (Error& e) {
     if (e.kind() == ErrorKind::unsupported && lowerer.begun().is_refused_for_sizes()) {
       Asked asked = asked_for_sizes(e.message());
@@ -512,7 +536,7 @@ Lowered lower(const Graph& graph, const LowerOptions& options) {
     }
     lowerer.begun().say_where(e);
     if (e.kind() != ErrorKind::model || !assumes) throw;
-    return Demand{Demand::Kind::assumptions, e, -1, {}, {}};
+    return Demand{Demand::Kind::assumptions, e, -1, {}, {}, {}};
   }
 }
 

@@ -99,6 +99,19 @@ Asked asked_for_sizes(std::string message) {
 
 void ask_for_sizes(std::string message) { throw asked_for_sizes(std::move(message)); }
 
+void ask_for_size(ir::SymInt size, std::string message) {
+  Asked asked = asked_for_sizes(std::move(message));
+  asked.sizes.push_back(size);
+  throw Asked(std::move(asked));
+}
+
+bool is_made_of_several(ir::SymInt size) {
+  bool several = true;
+  ir::visit(size,
+            [&](const ir::SymNode& n) { several &= n.kind != ir::SymKind::symbol || n.lo >= kMinElement; });
+  return several;
+}
+
 void ask_for_run(std::string message, std::string hint) {
   throw Asked{Demand::Kind::split, Error(ErrorKind::unsupported, std::move(message), std::move(hint)), {}};
 }

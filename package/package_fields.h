@@ -21,7 +21,7 @@ template <class A> void fields(A& a, ModelMetadata& v) {
 /// Counts alone: times are no property of a model.
 template <class A> void fields(A& a, CompileStats& v) { a(v.nodes, v.generated_kernels, v.extern_kernels); }
 template <class A> void fields(A& a, runtime::InputKind& v) {
-  a.template all<runtime::InputKind>(v.dtype, v.dims);
+  a.template all<runtime::InputKind>(v.dtype, v.dims, v.several);
 }
 template <class A> void fields(A& a, runtime::MadeFor& v) {
   a.template all<runtime::MadeFor>(v.kinds, v.values, v.elements, v.assume);

@@ -19,7 +19,7 @@
 namespace tbx::package {
 
 /// Raised with every change of what a file holds or means.
-inline constexpr uint32_t kVersion = 13;
+inline constexpr uint32_t kVersion = 14;
 
 enum class PartKind : uint32_t {
   index,

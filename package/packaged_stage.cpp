@@ -105,9 +105,7 @@ const PackedPlan& plan_for(const PackedProgram& program, const RunWith& how) {
 struct PackagedStage::Variant {
   Variant(const Package& package, const PackedProgram& program, const RunWith& how)
       : made_for(program.made_for), plan(package, plan_for(program, how), how) {
-    const size_t n = plan.executable->inputs.size();
-    if (!made_for.kinds.empty() &&
-        (made_for.kinds.size() != n || made_for.values.size() != n || made_for.elements.size() != n))
+    if (!made_for.is_of(plan.executable->inputs.size()))
       archive::damaged("a program is made for other inputs than it has");
   }
 

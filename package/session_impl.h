@@ -9,6 +9,7 @@
 
 #include "base/random_streams.h"
 #include "device/device.h"
+#include "package/broken_assumption.h"
 #include "package/kept_state.h"
 #include "runtime/made_for.h"
 #include "runtime/session.h"
@@ -93,6 +94,8 @@ protected:
   virtual std::vector<std::shared_ptr<const package::Program>> compiled() const = 0;
 
 private:
+  mutable package::BrokenAssumption broken_;
+
   template <class Given, class Put> void bind_by_name(const Given& given, Put put) const;
   [[noreturn]] void throw_no_input(const std::string& name) const;
   std::vector<runtime::RunTensor> bind(const Inputs& given, const runtime::RunOptions& run_options) const;
@@ -105,9 +108,11 @@ private:
   template <class Run>
   std::shared_ptr<const package::Program> with_program(const std::vector<runtime::RunTensor>& in,
                                                        Run run) const {
-    for (auto assume = runtime::Assume::broadcast_too;; assume = less_than(assume)) try {
+    const runtime::Assume first = broken_.assume_for(in);
+    for (auto assume = first;; assume = less_than(assume)) try {
         std::shared_ptr<const package::Program> program = program_for(in, assume);
         run(*program);
+        if (assume != first) broken_.note(in, assume);
         return program;
       } catch (const runtime::AssumptionError&) {
         if (assume == runtime::Assume::nothing) throw;

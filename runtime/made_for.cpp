@@ -18,6 +18,17 @@ bool has_value(const RunTensor& t, const Tensor& value) {
 
 } // namespace
 
+bool MadeFor::is_of(size_t num_inputs) const {
+  if (kinds.empty()) return true;
+  if (kinds.size() != num_inputs || values.size() != num_inputs || elements.size() != num_inputs)
+    return false;
+  return std::all_of(kinds.begin(), kinds.end(), [](const InputKind& kind) {
+    const int64_t rank = kind.dims ? static_cast<int64_t>(kind.dims->size()) : 0;
+    return std::all_of(kind.several.begin(), kind.several.end(),
+                       [&](int64_t axis) { return axis >= 0 && axis < rank; });
+  });
+}
+
 bool MadeFor::fits(std::span<const RunTensor> inputs) const {
   if (kinds.empty()) return true;
   constexpr size_t kMaxSizes = 64;
@@ -29,6 +40,8 @@ bool MadeFor::fits(std::span<const RunTensor> inputs) const {
     if (kinds[i].dims) {
       const std::vector<int64_t>& dims = *kinds[i].dims;
       if (t.dims.size() != dims.size()) return false;
+      for (int64_t axis : kinds[i].several)
+        if (t.dims[static_cast<size_t>(axis)] < kLeastSize) return false;
       for (size_t d = 0; d < dims.size(); ++d) {
         if (dims[d] >= 0) {
           if (dims[d] != t.dims[d]) return false;

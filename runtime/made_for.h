@@ -28,10 +28,13 @@ struct InputKind {
   /// A number, or -1 - k: the k-th size that is not known; equal k, equal size. nullopt: not even the rank is
   /// known.
   std::optional<std::vector<int64_t>> dims;
+  std::vector<int64_t> several; ///< axes of sizes that are not known, but kLeastSize or more
 };
 
+/// From here on a size is one of many: 0 and 1 are special cases.
+inline constexpr int64_t kLeastSize = 2;
 /// Elements of an input that code takes for any size or position (lowering::kMinElement, ir::kMaxSize).
-inline constexpr int64_t kLeastSizeElement = 2, kGreatestSizeElement = int64_t{1} << 48;
+inline constexpr int64_t kLeastSizeElement = kLeastSize, kGreatestSizeElement = int64_t{1} << 48;
 inline bool is_size(int64_t element) {
   return element >= kLeastSizeElement && element <= kGreatestSizeElement;
 }
@@ -44,6 +47,8 @@ struct MadeFor {
   Assume assume = Assume::broadcast_too;
 
   bool fits(std::span<const RunTensor> inputs) const;
+  /// Whether it is of that many inputs, and says of their dimensions what can be.
+  bool is_of(size_t num_inputs) const;
 };
 
 } // namespace tbx::runtime

@@ -100,6 +100,14 @@ bool declared_kinds(const Graph& g, std::vector<InputKind>& kinds) {
   return true;
 }
 
+void narrow_inputs(const Graph& g, const std::vector<InputKind>& kinds) {
+  for (size_t i = 0; i < kinds.size() && i < g.inputs.size(); ++i)
+    for (int64_t axis : kinds[i].several) {
+      const ir::SymInt size = g.at(g.inputs[i]).type.shape.value().at(static_cast<size_t>(axis));
+      if (!size.is_constant()) g.context->symbol(size.node()->name, runtime::kLeastSize);
+    }
+}
+
 namespace {
 
 class Copier {
@@ -161,7 +169,10 @@ Graph copy_with(const Graph& g, const std::vector<InputKind>& kinds, bool trust_
     const ValueType& old = g.at(g.inputs[i]).type;
     for (size_t d = 0; d < kinds[i].dims->size(); ++d) {
       int64_t n = (*kinds[i].dims)[d];
-      ir::SymInt size = n >= 0 ? ir::SymInt(n) : copier.context().symbol(fmt::format("s{}", -1 - n));
+      const bool several = std::count(kinds[i].several.begin(), kinds[i].several.end(), d) > 0;
+      ir::SymInt size =
+          n >= 0 ? ir::SymInt(n)
+                 : copier.context().symbol(fmt::format("s{}", -1 - n), several ? runtime::kLeastSize : 0);
       if (trust_shapes && old.shape && d < old.shape->size() && !(*old.shape)[d].is_constant())
         copier.bind((*old.shape)[d], size);
       t.shape->push_back(size);

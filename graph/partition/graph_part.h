@@ -24,6 +24,9 @@ using runtime::InputKind;
 /// What the types of the graph's inputs say. False where an input is no tensor of known type and rank.
 bool declared_kinds(const Graph& g, std::vector<InputKind>& kinds);
 
+/// Tells sizes of the inputs what these kinds say of them: that they are several.
+void narrow_inputs(const Graph& g, const std::vector<InputKind>& kinds);
+
 /// A copy in a new Context whose inputs have these types. With `trust_shapes`, what the graph knows of the
 /// shapes of its other values is kept.
 Graph copy_with(const Graph& g, const std::vector<InputKind>& kinds, bool trust_shapes);

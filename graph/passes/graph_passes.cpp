@@ -53,6 +53,10 @@ std::span<const Pass> graph_passes() {
       Pass{"join_products",
            "MatMul(x, V), MatMul(x, W), of few rows or on a GPU, split into heads -> Split(MatMul(x, [V W]))",
            nullptr, kCompileOnly, join_products},
+      Pass{"join_convolutions",
+           "Conv(Conv(x, v)), Conv(Conv(x, w)) of few channels, 1x1 and depthwise, on a CPU -> "
+           "Split(Conv(Conv(x, [v w])))",
+           nullptr, kCompileOnly, join_convolutions},
       Pass{"join_packed_products",
            "MatMulNBits(x, v), MatMulNBits(x, w), on a GPU -> Split(MatMulNBits(x, [v w]))", nullptr,
            kCompileOnly, join_packed_products},

@@ -33,7 +33,7 @@ Tensor end_to_end(std::span<const Tensor* const> parts) {
 }
 
 Node split_of(Editor& editor, const Node& of, ValueId result, std::vector<ValueId> parts,
-              std::span<const int64_t> lengths) {
+              std::span<const int64_t> lengths, int64_t axis) {
   Tensor sizes = Tensor::make(DType::i64, {static_cast<int64_t>(lengths.size())});
   std::copy(lengths.begin(), lengths.end(), sizes.as_mutable<int64_t>().begin());
   Node split;
@@ -43,7 +43,7 @@ Node split_of(Editor& editor, const Node& of, ValueId result, std::vector<ValueI
   split.origin = of.origin;
   split.inputs = {result, editor.add_constant(std::move(sizes), "")};
   split.outputs = std::move(parts);
-  split.attributes["axis"] = static_cast<int64_t>(editor.graph.at(result).type.shape->size()) - 1;
+  split.attributes["axis"] = axis;
   return split;
 }
 

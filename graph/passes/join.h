@@ -15,9 +15,9 @@ Tensor side_by_side(std::span<const Tensor* const> matrices);
 /// Tensors that lie behind each other along their first dimension, likewise.
 Tensor end_to_end(std::span<const Tensor* const> parts);
 
-/// Split of the last dimension of `result` into `parts` of these lengths, as a node in the place of `of`.
+/// Split of `result` along an axis into `parts` of these lengths, as a node in the place of `of`.
 Node split_of(Editor& editor, const Node& of, ValueId result, std::vector<ValueId> parts,
-              std::span<const int64_t> lengths);
+              std::span<const int64_t> lengths, int64_t axis);
 
 /// Removes the nodes `gone`, and puts nodes where the first of those that they replace stood, whose number is
 /// the key in `made`: nobody read a result before that.

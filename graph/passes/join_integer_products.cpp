@@ -201,7 +201,9 @@ private:
     made.push_back(like(first.mul, {sums, made.back().outputs[0]}));
     if (first.bias)
       made.push_back(like(first.add, {made.back().outputs[0], e_.add_constant(end_to_end(biases), "")}));
-    made.push_back(split_of(e_, made[0], made.back().outputs[0], std::move(parts), lengths));
+    const ValueId result = made.back().outputs[0];
+    const auto axis = static_cast<int64_t>(g_.at(result).type.shape->size()) - 1;
+    made.push_back(split_of(e_, made[0], result, std::move(parts), lengths, axis));
     return made;
   }
 

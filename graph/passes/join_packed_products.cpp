@@ -91,7 +91,8 @@ private:
     const ValueId result = e_.add_value(g_.at(first.outputs[0]).name + " and more", type);
     g_.at(result).stored = g_.at(parts[0]).stored;
     product.outputs = {result};
-    Node split = split_of(e_, product, result, std::move(parts), lengths);
+    Node split = split_of(e_, product, result, std::move(parts), lengths,
+                          static_cast<int64_t>(type.shape->size()) - 1);
     return {std::move(product), std::move(split)};
   }
 

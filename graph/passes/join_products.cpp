@@ -259,7 +259,8 @@ private:
       replaced_.push_back(p.node);
       if (p.add >= 0) replaced_.push_back(p.add);
     }
-    made.push_back(split_of(e_, first, result, std::move(parts), lengths));
+    made.push_back(
+        split_of(e_, first, result, std::move(parts), lengths, static_cast<int64_t>(type.shape->size()) - 1));
   }
 
   Editor e_;

@@ -38,6 +38,9 @@ int fold_scale(Graph& graph);
 /// Products with constants, of few rows or for a GPU, of which each is split into heads -> one product and a
 /// Split.
 int join_products(Graph& graph, const PassContext& context);
+/// Pairs of a convolution of one pixel and one of each channel alone, of few channels and one input -> one
+/// pair and a Split.
+int join_convolutions(Graph& graph, const PassContext& context);
 /// A product with constants that is multiplied by the activation of another one of its input, for a GPU ->
 /// one product and a Split.
 int join_gates(Graph& graph, const PassContext& context);

@@ -82,3 +82,34 @@ def test_package(tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.run({"x": x})["z"], ReferenceEvaluator(model).run(None, {"x": x})[0])
     with pytest.raises(tensorbox.Error):
         session.run({"x": np.zeros((2, 5, 9), np.float32)})
+
+
+def _squeezed_sums(compiled: bool, tmp_path: Path) -> tensorbox.Session:
+    """y = Squeeze(x) + 1, of which no size is known, as a session."""
+    nodes = [helper.make_node("Squeeze", ["x"], ["s"]), helper.make_node("Add", ["s", "one"], ["y"])]
+    graph = helper.make_graph(nodes, "sums", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "rows", "length"])],
+                              [helper.make_empty_tensor_value_info("y")], [helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    return tensorbox.Session(model, compile=compiled, cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_any_axes_of_one(compiled: bool, tmp_path: Path) -> None:
+    session = _squeezed_sums(compiled, tmp_path)
+    rng = np.random.default_rng(3)
+    for shape in ((1, 40, 257), (1, 40, 901), (3, 40, 7), (1, 1, 901), (1, 1, 1), (1, 0, 5), (0, 1, 1), (1, 5, 1), (2, 1, 64), (1, 13, 33)):
+        x = rng.standard_normal(shape, np.float32)
+        got = session.run({"x": x})["y"]
+        assert got.shape == tuple(d for d in shape if d != 1)
+        np.testing.assert_array_equal(got, np.squeeze(x) + np.float32(1))
+
+
+def test_a_package_of_what_runs_brought_takes_other_lengths(tmp_path: Path) -> None:
+    session = _squeezed_sums(True, tmp_path)
+    session.run({"x": np.zeros((1, 3, 4), np.float32)})
+    session.save(tmp_path / "m.tbx", for_inputs_seen=True)
+    loaded = tensorbox.Session(str(tmp_path / "m.tbx"))
+    x = np.arange(1 * 17 * 29, dtype=np.float32).reshape(1, 17, 29)
+    np.testing.assert_array_equal(loaded.run({"x": x})["y"], x[0] + 1)
+    with pytest.raises(tensorbox.UnsupportedError, match="no code for these inputs"):
+        loaded.run({"x": np.zeros((1, 1, 29), np.float32)})

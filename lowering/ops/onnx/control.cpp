@@ -27,11 +27,13 @@ bool is_captured(const Graph& branch) {
 
 /// Exporters write the squeeze of an axis of unknown size as an If: x squeezed where the size is 1, else x.
 /// The rank of the result depends on that size, and what follows most often takes the lower one alone. So the
-/// axis is taken for one of size 1; a run for which that is wrong is compiled for its shapes. Nothing where
-/// the If is another one.
+/// axis is taken for one of size 1. A run for which that is wrong gets code for the sizes of its inputs that
+/// decide: first for the ones that are 1 and any others from 2 on, with which an axis computed from them is
+/// taken for one of another size; where that is wrong, too, for the very sizes. Nothing where the If is
+/// another one.
 std::optional<bool> condition_of_squeeze(OpContext& ctx) {
   const std::optional<SymInts> known = ctx.known(0);
-  if (!ctx.program.assume_broadcast || !known || known->size() != 1) return std::nullopt;
+  if (!known || known->size() != 1) return std::nullopt;
   const SymInt condition = known->front();
   if (condition.is_constant() || ir::has_unbacked(condition)) return std::nullopt;
   int squeezed = -1, passed = -1;
@@ -42,7 +44,14 @@ std::optional<bool> condition_of_squeeze(OpContext& ctx) {
     if (is_captured(*branch) || ends_in(*branch, "Identity")) passed = taken;
   }
   if (squeezed < 0 || passed < 0) return std::nullopt;
-  ctx.program.add_check(condition - squeezed, true, "whether an If squeezes its value", true);
+  constexpr const char* what = "whether an If squeezes its value";
+  if (!ctx.program.assume_broadcast) {
+    const bool several = is_made_of_several(condition), assume = ctx.program.assume_exact_floats;
+    if (!assume && !several) return std::nullopt;
+    if (!assume || !several) ask_for_size(condition, fmt::format("{} must be known while compiling", what));
+    std::swap(squeezed, passed);
+  }
+  ctx.program.add_check(condition - squeezed, true, what, true);
   return squeezed == 1;
 }
 

@@ -92,8 +92,10 @@ std::vector<int64_t> axes_of(OpContext& ctx, int input_since, bool& given) {
 }
 
 /// All dimensions of 1: the rank of the result depends on those that are not known while compiling. They are
-/// taken as not 1; a run for which that is wrong is compiled for its shapes. Sizes that data decides are
-/// known once they are those of an input, so the node goes where they are.
+/// taken as not 1. A run for which that is wrong gets code for those sizes of its inputs that decide: first
+/// for the ones that are 1 and any others from 2 on, with which dimensions computed from them are again taken
+/// as not 1; where that is wrong, too, for the very sizes. Sizes that data decides are known once they are
+/// those of an input, so the node goes where they are.
 std::vector<int> dimensions_of_one(OpContext& ctx, const TensorBox& x) {
   std::vector<int> axes;
   for (int a = 0; a < x.rank(); ++a) {
@@ -103,7 +105,9 @@ std::vector<int> dimensions_of_one(OpContext& ctx, const TensorBox& x) {
     if (n.is_constant() || bounds.lo > 1 || bounds.hi < 1) continue;
     const std::string what = fmt::format("whether dimension {} of {} is 1", a, ir::to_string(x.sizes()));
     if (ir::has_unbacked(n)) ask_for_elements(what + " must be known while compiling", {ctx.node.input(0)});
-    if (!ctx.program.assume_broadcast) ask_for_sizes(what + " must be known while compiling");
+    const bool assume =
+        ctx.program.assume_broadcast || (ctx.program.assume_exact_floats && is_made_of_several(n));
+    if (!assume) ask_for_size(n, what + " must be known while compiling");
     ctx.program.add_check(ir::max(n - 2, -n), false, what, true);
   }
   return axes;

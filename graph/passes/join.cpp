@@ -4,6 +4,16 @@
 
 namespace tbx::graph {
 
+Readers::Readers(const Editor& editor) : editor_(editor), readers_(editor.graph.values.size()) {
+  for (size_t i = 0; i < editor.graph.nodes.size(); ++i)
+    for (ValueId id : editor.graph.nodes[i].inputs)
+      if (id >= 0) readers_[id].push_back(static_cast<int>(i));
+}
+
+int Readers::only(ValueId id) const {
+  return readers_[id].size() == 1 && editor_.uses(id) == 1 ? readers_[id][0] : -1;
+}
+
 Tensor side_by_side(std::span<const Tensor* const> matrices) {
   const int64_t rows = matrices[0]->dims[0];
   int64_t columns = 0;

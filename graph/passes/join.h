@@ -1,6 +1,7 @@
 // What the passes that join products have in common.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <span>
 #include <vector>
@@ -8,6 +9,24 @@
 #include "graph/passes/match.h"
 
 namespace tbx::graph {
+
+/// Who reads the values of a graph, as it is when this is made. The editor must outlive it.
+class Readers {
+public:
+  explicit Readers(const Editor& editor);
+  /// The only reader of a value, by number; -1: there are others, or none, or it is an output.
+  int only(ValueId id) const;
+  /// The nodes of the graph alone read the value, and there are some: `is` is true for all of them.
+  template <class F> bool all(ValueId id, F&& is) const {
+    const std::vector<int>& of = readers_[id];
+    return !of.empty() && editor_.uses(id) == static_cast<int>(of.size()) &&
+           std::all_of(of.begin(), of.end(), [&](int i) { return is(editor_.graph.nodes[i]); });
+  }
+
+private:
+  const Editor& editor_;
+  std::vector<std::vector<int>> readers_; ///< nodes, by value
+};
 
 /// Matrices of as many rows, their columns behind each other: [rows, c1], [rows, c2] -> [rows, c1 + c2].
 /// Their pages are given back: nobody reads them again.

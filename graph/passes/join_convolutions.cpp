@@ -32,11 +32,7 @@ using Kind = std::tuple<ValueId, Sizes, Sizes, Sizes, Sizes, std::string>;
 
 class Joiner {
 public:
-  explicit Joiner(Graph& graph) : e_(graph), g_(graph), readers_(graph.values.size()) {
-    for (size_t i = 0; i < g_.nodes.size(); ++i)
-      for (ValueId id : g_.nodes[i].inputs)
-        if (id >= 0) readers_[id].push_back(static_cast<int>(i));
-  }
+  explicit Joiner(Graph& graph) : e_(graph), g_(graph), readers_(e_) {}
 
   int run() {
     std::map<Kind, std::vector<Pair>> groups;
@@ -59,8 +55,8 @@ private:
     if (!weights || weights->dims[0] > kMostChannels || !is_of_one_pixel(pixel, *weights))
       return std::nullopt;
     const ValueId between = pixel.outputs[0];
-    if (readers_[between].size() != 1 || e_.uses(between) != 1) return std::nullopt;
-    const int behind = readers_[between][0];
+    const int behind = readers_.only(between);
+    if (behind < 0) return std::nullopt;
     const Node& depth = g_.nodes[behind];
     const Tensor* taps = weights_of(depth);
     const int64_t channels = weights->dims[0];
@@ -98,12 +94,10 @@ private:
   /// Nothing is computed on it, and it is no output.
   bool is_seen_in_another_shape(ValueId id) const {
     static constexpr std::array kReaders = {"Transpose", "Reshape", "Flatten", "Shape"};
-    return e_.uses(id) == static_cast<int>(readers_[id].size()) &&
-           std::all_of(readers_[id].begin(), readers_[id].end(), [&](int reader) {
-             const Node& node = g_.nodes[reader];
-             return node.domain.empty() &&
-                    std::find(kReaders.begin(), kReaders.end(), node.op_type) != kReaders.end();
-           });
+    return readers_.all(id, [](const Node& node) {
+      return node.domain.empty() &&
+             std::find(kReaders.begin(), kReaders.end(), node.op_type) != kReaders.end();
+    });
   }
 
   /// One after the other along the first axis. Of biases, zeros where a node has none.
@@ -163,7 +157,7 @@ private:
 
   Editor e_;
   Graph& g_;
-  std::vector<std::vector<int>> readers_; ///< nodes, by value
+  Readers readers_;
   std::map<int, std::vector<Node>> made_; ///< by the node they replace
   std::vector<int> replaced_;
 };

@@ -34,11 +34,7 @@ struct Kind {
 
 class Joiner {
 public:
-  explicit Joiner(Graph& graph) : e_(graph), g_(graph), readers_(graph.values.size()) {
-    for (size_t i = 0; i < g_.nodes.size(); ++i)
-      for (ValueId id : g_.nodes[i].inputs)
-        if (id >= 0) readers_[id].push_back(static_cast<int>(i));
-  }
+  explicit Joiner(Graph& graph) : e_(graph), g_(graph), readers_(e_) {}
 
   int run() {
     std::map<Kind, std::vector<Chain>> groups;
@@ -68,10 +64,6 @@ private:
     return node.domain.empty() && node.op_type == op_type ? &node : nullptr;
   }
   const Tensor* constant(ValueId id) const { return id < 0 ? nullptr : g_.at(id).constant.get(); }
-  /// The only reader of a value, by number; -1: there are others, or none.
-  int only_reader(ValueId id) const {
-    return readers_[id].size() == 1 && e_.uses(id) == 1 ? readers_[id][0] : -1;
-  }
 
   std::optional<Chain> find(int at, Kind& kind) {
     Chain c;
@@ -108,10 +100,10 @@ private:
 
   /// What follows the product.
   bool find_scales(const Node& product, Chain& c, Kind& kind) {
-    c.cast = only_reader(product.outputs[0]);
+    c.cast = readers_.only(product.outputs[0]);
     const Node* cast = node_of(c.cast, "Cast");
     if (!cast || g_.at(cast->outputs[0]).type.dtype != DType::f32) return false;
-    c.mul = only_reader(cast->outputs[0]);
+    c.mul = readers_.only(cast->outputs[0]);
     const Node* mul = node_of(c.mul, "Mul");
     if (!mul) return false;
     const ValueId scale = mul->inputs[0] == cast->outputs[0] ? mul->inputs[1] : mul->inputs[0];
@@ -131,7 +123,7 @@ private:
         !ir::product(*of_scale).is(1) || of_scale->size() > 1)
       return false;
     c.result = mul->outputs[0];
-    const int add = only_reader(c.result);
+    const int add = readers_.only(c.result);
     if (const Node* sum = node_of(add, "Add")) {
       const ValueId other = sum->inputs[0] == c.result ? sum->inputs[1] : sum->inputs[0];
       c.bias = constant(other);
@@ -143,11 +135,9 @@ private:
   }
 
   bool is_split_into_heads(ValueId id) const {
-    return !readers_[id].empty() && e_.uses(id) == static_cast<int>(readers_[id].size()) &&
-           std::all_of(readers_[id].begin(), readers_[id].end(), [&](int reader) {
-             const Node* node = node_of(reader, "Reshape");
-             return node && node->inputs[0] == id;
-           });
+    return readers_.all(id, [&](const Node& node) {
+      return node.domain.empty() && node.op_type == "Reshape" && node.inputs[0] == id;
+    });
   }
 
   /// The scale of each column of all weights.
@@ -209,7 +199,7 @@ private:
 
   Editor e_;
   Graph& g_;
-  std::vector<std::vector<int>> readers_; ///< nodes, by value
+  Readers readers_;
 };
 
 } // namespace

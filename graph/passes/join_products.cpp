@@ -48,11 +48,7 @@ enum class Wanted : uint8_t { heads, gates };
 class Joiner {
 public:
   Joiner(Graph& graph, const PassContext& context, Wanted wanted)
-      : e_(graph), g_(graph), wanted_(wanted), any_rows_(context.target.cuda), readers_(graph.values.size()) {
-    for (size_t i = 0; i < g_.nodes.size(); ++i)
-      for (ValueId id : g_.nodes[i].inputs)
-        if (id >= 0) readers_[id].push_back(static_cast<int>(i));
-  }
+      : e_(graph), g_(graph), wanted_(wanted), any_rows_(context.target.cuda), readers_(e_) {}
 
   int run() {
     std::map<Kind, std::vector<Product>> groups;
@@ -92,8 +88,7 @@ private:
       if (attribute_or<int64_t>(node, "transA", 0) != 0 || number("alpha") != 1 || number("beta") != 1)
         return std::nullopt;
       if (node.input(2) >= 0 && !(p.bias = bias_of(node.inputs[2], p, node))) return std::nullopt;
-    } else if (readers_[p.result].size() == 1 && e_.uses(p.result) == 1) {
-      const int add = readers_[p.result][0];
+    } else if (const int add = readers_.only(p.result); add >= 0) {
       const Node& sum = g_.nodes[add];
       if (sum.domain.empty() && sum.op_type == "Add") {
         const ValueId other = sum.inputs[0] == p.result ? sum.inputs[1] : sum.inputs[0];
@@ -151,25 +146,18 @@ private:
 
   /// All that is done with it is to see it in another shape: no library computes anything on it.
   bool is_split_into_heads(ValueId id) const {
-    return !readers_[id].empty() && e_.uses(id) == static_cast<int>(readers_[id].size()) &&
-           std::all_of(readers_[id].begin(), readers_[id].end(), [&](int reader) {
-             const Node& node = g_.nodes[reader];
-             return node.domain.empty() && node.op_type == "Reshape" && node.inputs[0] == id;
-           });
-  }
-
-  /// The only reader of a value, by number; -1: there are others, or none.
-  int only_reader(ValueId id) const {
-    return readers_[id].size() == 1 && e_.uses(id) == 1 ? readers_[id][0] : -1;
+    return readers_.all(id, [&](const Node& node) {
+      return node.domain.empty() && node.op_type == "Reshape" && node.inputs[0] == id;
+    });
   }
 
   /// The Mul that multiplies the value, or what an activation makes of it, by something else; -1: none does.
   int gate_of(ValueId id) const {
     static constexpr std::array kActivations = {"Swish", "Gelu", "Sigmoid", "Relu", "Tanh", "HardSwish"};
-    int reader = only_reader(id);
+    int reader = readers_.only(id);
     if (reader < 0 || !g_.nodes[reader].domain.empty()) return -1;
     if (std::count(kActivations.begin(), kActivations.end(), g_.nodes[reader].op_type) > 0)
-      reader = only_reader(g_.nodes[reader].outputs[0]);
+      reader = readers_.only(g_.nodes[reader].outputs[0]);
     return reader >= 0 && g_.nodes[reader].domain.empty() && g_.nodes[reader].op_type == "Mul" ? reader : -1;
   }
 
@@ -267,7 +255,7 @@ private:
   Graph& g_;
   const Wanted wanted_;
   const bool any_rows_;
-  std::vector<std::vector<int>> readers_; ///< nodes, by value
+  Readers readers_;
   std::map<int, std::vector<Node>> made_; ///< by the node they replace
   std::vector<int> replaced_;
 };

@@ -139,7 +139,7 @@ def test_cached_kernels_serve_where_no_compiler_is(bench: Bench) -> None:
         return done.stdout + done.stderr
 
     assert "no C++ compiler" not in report()
-    assert "not all kernels in the cache" in report(TBX_CACHE_DIR=str(bench.folder / "empty"))
+    assert "not all kernels are in the cache" in report(TBX_CACHE_DIR=str(bench.folder / "empty"))
 
 
 def test_ignored_sigchld(bench: Bench) -> None:

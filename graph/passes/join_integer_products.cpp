@@ -152,6 +152,13 @@ private:
     return e_.add_constant(std::move(all), "");
   }
 
+  /// The zero point of all columns, of which `zeros` may have one for each.
+  ValueId one_zero(const Tensor& zeros) {
+    Tensor one = Tensor::make(zeros.dtype, {});
+    std::copy_n(zeros.data, size_of(zeros.dtype), one.mutable_data());
+    return e_.add_constant(std::move(one), "");
+  }
+
   std::vector<Node> join(const std::vector<Chain>& chains) {
     std::vector<const Tensor*> weights, biases;
     std::vector<ValueId> parts;
@@ -182,6 +189,7 @@ private:
     std::vector<Node> made;
     std::vector<ValueId> inputs = g_.nodes[first.product].inputs;
     inputs[1] = e_.add_constant(side_by_side(weights), "");
+    if (inputs.size() > 3 && inputs[3] >= 0) inputs[3] = one_zero(*constant(inputs[3]));
     made.push_back(like(first.product, std::move(inputs)));
     made.push_back(like(first.cast, {made.back().outputs[0]}));
     const ValueId sums = made.back().outputs[0];

@@ -35,7 +35,7 @@ def model(weights: type, by_column: bool, biased: bool, zero: int = 0, other_zer
     for n, name in enumerate("qkv"):
         info = np.iinfo(weights)
         constants[f"w{name}"] = g.integers(info.min, info.max + 1, (DEPTH, columns)).astype(weights)
-        constants[f"z{name}"] = np.array(zero if n < 2 or other_zero is None else other_zero, weights)
+        constants[f"z{name}"] = np.full(columns if by_column and n < 2 else (), zero if n < 2 or other_zero is None else other_zero, weights)
         constants[f"s{name}"] = g.uniform(0.0002, 0.002, columns if by_column else ()).astype(np.float32)
         constants[f"b{name}"] = g.standard_normal(columns).astype(np.float32)
         y = node("Cast", [node("MatMulInteger", ["xq", f"w{name}", "xz", f"z{name}"], f"{name}0")], f"{name}1", to=1)

@@ -66,16 +66,17 @@ graph 'g'
   constant %17 'heads' int64[3] {2, 1, 2}
   constant %18 'wide' int64[3] {2, 3, 1}
   constant %51 '' int8[4, 5]
-  constant %54 '' float32[5] {0.5, 0.5, 0.5, 0.25, 2}
-  constant %57 '' float32[5] {0.5, -0.5, 1, 2, 3}
-  constant %59 '' int64[2] {2, 3}
+  constant %52 '' int8[] {0}
+  constant %55 '' float32[5] {0.5, 0.5, 0.5, 0.25, 2}
+  constant %58 '' float32[5] {0.5, -0.5, 1, 2, 3}
+  constant %60 '' int64[2] {2, 3}
   %20 'q' uint8[2, 4], %21 's' float32[], %22 'z' uint8[] = DynamicQuantizeLinear-17(%19)
-  %52 'a1 and more' int32[2, 5] = MatMulInteger-17(%20, %51, %22, %1)
-  %53 'a2 and more' float32[2, 5] = Cast-17(%52) 'to'=1
-  %55 'a3 and more' float32[5] = Mul-17(%21, %54)
-  %56 'a4 and more' float32[2, 5] = Mul-17(%53, %55)
-  %58 'a5 and more' float32[2, 5] = Add-17(%56, %57)
-  %27 'a5' float32[2, 2], %33 'b5' float32[2, 3] = Split-13(%58, %59) 'axis'=1
+  %53 'a1 and more' int32[2, 5] = MatMulInteger-17(%20, %51, %22, %52)
+  %54 'a2 and more' float32[2, 5] = Cast-17(%53) 'to'=1
+  %56 'a3 and more' float32[5] = Mul-17(%21, %55)
+  %57 'a4 and more' float32[2, 5] = Mul-17(%54, %56)
+  %59 'a5 and more' float32[2, 5] = Add-17(%57, %58)
+  %27 'a5' float32[2, 2], %33 'b5' float32[2, 3] = Split-13(%59, %60) 'axis'=1
   %28 'a' float32[2, 1, 2] = Reshape-17(%27, %17)
   %34 'b' float32[2, 3, 1] = Reshape-17(%33, %18)
   %35 'c1' int32[2, 2] = MatMulInteger-17(%20, %8, %22, %9)

@@ -66,8 +66,9 @@ private:
 
   /// Those of all columns, one after the other.
   ValueId joined(const std::vector<int>& products, size_t input) {
-    std::vector<const Tensor*> parts;
-    for (int i : products) parts.push_back(g_.at(g_.nodes[i].inputs[input]).constant.get());
+    std::vector<const Tensor*> parts(products.size());
+    std::transform(products.begin(), products.end(), parts.begin(),
+                   [&](int i) { return g_.at(g_.nodes[i].inputs[input]).constant.get(); });
     return e_.add_constant(end_to_end(parts), "");
   }
 

@@ -163,8 +163,8 @@ private:
 
   /// The rows of all weights side by side, or one after the other where they are transposed.
   static Tensor joined_weights(const Kind& kind, const std::vector<Product>& products) {
-    std::vector<const Tensor*> all;
-    for (const Product& p : products) all.push_back(p.weights);
+    std::vector<const Tensor*> all(products.size());
+    std::transform(products.begin(), products.end(), all.begin(), [](const Product& p) { return p.weights; });
     return kind.transposed ? end_to_end(all) : side_by_side(all);
   }
 

@@ -200,7 +200,7 @@ void Writer::store(const Stmt& s, const Value& value) {
     if (is_row_vector(s.buffer)) {
       TBX_INTERNAL(form.kind == LaneForm::uniform && set);
       std::string at = fmt::format("{} + {} * W", p, index_text(s.address));
-      std::string x = encode(t, as_vector(value, t).text);
+      std::string x = stored_lanes(s, value);
       if (s.mask) x = fmt::format("sel({}, {}, ldv({}))", as_vector(mask, DType::boolean).text, x, at);
       line(fmt::format("stv({}, {});", at, x));
     } else if (form.kind == LaneForm::uniform && !mask.vector && (!analysis_ || (set && !value.vector))) {
@@ -220,7 +220,7 @@ void Writer::store(const Stmt& s, const Value& value) {
       combine_lanes(s, value, s.mask ? as_vector(mask, DType::boolean).text : "");
     } else if (form.kind == LaneForm::affine && form.stride.is(1) && (!s.mask || mask.vector)) {
       std::string at = fmt::format("{} + {}", p, index_text(s.address));
-      std::string x = encode(t, as_vector(value, t).text);
+      std::string x = stored_lanes(s, value);
       line(s.mask      ? fmt::format("stm({}, {}, {}, {});", at, x, mask.text, live())
            : is_tail() ? fmt::format("stn({}, {}, {});", at, x, live_)
                        : whole_store(s, at, x));

@@ -28,8 +28,7 @@ const char* const kText =
 constexpr int64_t kTile = 64;  ///< rows and columns of a block, and terms that it multiplies at a time
 constexpr int64_t kJoined = 8; ///< rows of a block that joins
 constexpr int64_t kRound = 16; ///< packed columns are padded to that
-constexpr int64_t kLargestCluster = 8; ///< that every GPU with clusters takes
-constexpr size_t kOuter = 3;           ///< dimensions of a batch, or of an image
+constexpr size_t kOuter = 3;   ///< dimensions of a batch, or of an image
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
@@ -201,7 +200,8 @@ private:
     int64_t splits = std::clamp<int64_t>(places / std::max<int64_t>(1, blocks_of(a)), 1,
                                          std::max<int64_t>(1, tiles / fewest));
     if (has_clusters_)
-      splits = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(splits, kLargestCluster))));
+      splits = static_cast<int64_t>(
+          std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(splits, kLargestCluster))));
     a.tiles_of_split = as_int((tiles + splits - 1) / splits);
     // A block of a cluster may have no terms.
     a.splits = as_int(has_clusters_ ? splits : (tiles + a.tiles_of_split - 1) / a.tiles_of_split);

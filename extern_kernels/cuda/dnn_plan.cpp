@@ -225,7 +225,7 @@ int64_t Plans::workspace_bytes() const {
   return most;
 }
 
-void Plans::execute(size_t which, const Addresses& addresses) {
+void Plans::execute(size_t which, const Addresses& addresses, void* workspace) {
   std::vector<int64_t> ids;
   std::vector<const void*> pointers;
   for (const auto& [id, address] : addresses.of) {
@@ -235,7 +235,7 @@ void Plans::execute(size_t which, const Addresses& addresses) {
   Object pack(kVariantPack);
   pack.set(kPackIds, ids);
   pack.set(kPackPointers, kTypePointer, static_cast<int64_t>(pointers.size()), pointers.data());
-  pack.set(kPackWorkspace, kTypePointer, addresses.workspace);
+  pack.set(kPackWorkspace, kTypePointer, workspace);
   pack.finalize("operands of cuDNN");
   check(library().cudnnBackendExecute(owner_->handle, plans_[which].plan->get(), pack.get()),
         "cudnnBackendExecute");
@@ -268,7 +268,7 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
         if (i == plans_.size())
           addresses.other(there);
         else
-          execute(i, there);
+          execute(i, there, there.workspace);
       } catch (const Error& e) {
         if (e.kind() == ErrorKind::internal) throw;
         return false; // another one will do
@@ -295,11 +295,10 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
     if (other == plans_.end()) return false;
     which = static_cast<size_t>(other - plans_.begin());
   }
-  Addresses there = addresses;
-  if (plans_[which].has_zeros())
-    if (void* own = device::cuda::zeros_of_graph(stream, static_cast<size_t>(plans_[which].workspace)))
-      there.workspace = own;
-  execute(which, there);
+  const Plan& plan = plans_[which];
+  void* const own =
+      plan.has_zeros() ? device::cuda::zeros_of_graph(stream, static_cast<size_t>(plan.workspace)) : nullptr;
+  execute(which, addresses, own ? own : addresses.workspace);
   return true;
 }
 

@@ -111,7 +111,7 @@ private:
   bool may_be_taken(Descriptor engine) const;
   void recall();
   void keep() const;
-  void execute(size_t which, const Addresses& addresses);
+  void execute(size_t which, const Addresses& addresses, void* workspace);
 
   std::shared_ptr<const device::cuda::ContextOwner> context_;
   std::shared_ptr<Owner> owner_;

@@ -17,7 +17,6 @@ const char* const kText =
 
 constexpr int64_t kTile = 64;                                        ///< rows, columns and terms of a tile
 constexpr uint32_t kSharedBytes = 4 * 2 * 64 * 64 * 2 + 64 * 68 * 4; ///< of a block, as the text has it
-constexpr int kLargestCluster = 8;                                   ///< that every GPU with clusters takes
 constexpr int64_t kEach = 8;                                         ///< halves that are read at once
 
 int64_t tiles(int64_t n) { return (n + kTile - 1) / kTile; }

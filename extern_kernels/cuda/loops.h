@@ -48,6 +48,7 @@ device::LaunchShape shape_of_elements(int64_t elements, const device::Properties
 int architecture_number(const device::Properties& properties);
 /// Blocks of a cluster read each other's shared memory.
 bool has_clusters(const device::Properties& properties);
+inline constexpr int kLargestCluster = 8; ///< blocks that every GPU with clusters takes
 /// Whether texts of ours are to begin before the kernel before them ends, for which they wait themselves
 /// (griddepcontrol). The fake device starts kernels early, too, but these texts have no form for it.
 bool begins_early(const device::Properties& properties);

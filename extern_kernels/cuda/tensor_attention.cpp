@@ -151,6 +151,7 @@ void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int m
   a.rows = static_cast<int>(rows);
   a.row_tiles = static_cast<int>((rows + kRows - 1) / kRows);
   a.tiles = batch * p.kv_heads * a.row_tiles;
+  if (a.tiles > INT32_MAX - kWarpsOfBlock) throw_unsupported("attention of {} tiles of queries", a.tiles);
   // As many warps as the device has places for, without more than there are tiles of keys.
   const int64_t warps = int64_t{16} * multiprocessors;
   int64_t shares = 1;

@@ -62,8 +62,7 @@ std::span<const Pass> graph_passes() {
            kCompileOnly, join_packed_products},
       Pass{"join_integer_products",
            "MatMulInteger(x, v)*s, MatMulInteger(x, w)*t, on a GPU, split into heads -> "
-           "Split(MatMulInteger(x, "
-           "[v w])*[s t])",
+           "Split(MatMulInteger(x, [v w])*[s t])",
            nullptr, kCompileOnly, join_integer_products},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
            fuse_layer_norm, 17},

@@ -1,6 +1,7 @@
 #include "graph/passes/join.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tbx::graph {
 
@@ -12,6 +13,12 @@ Readers::Readers(const Editor& editor) : editor_(editor), readers_(editor.graph.
 
 int Readers::only(ValueId id) const {
   return readers_[id].size() == 1 && editor_.uses(id) == 1 ? readers_[id][0] : -1;
+}
+
+bool Readers::split_into_heads(ValueId id) const {
+  return all(id, [&](const Node& node) {
+    return node.domain.empty() && node.op_type == "Reshape" && node.inputs[0] == id;
+  });
 }
 
 Tensor side_by_side(std::span<const Tensor* const> matrices) {
@@ -38,6 +45,16 @@ Tensor end_to_end(std::span<const Tensor* const> parts) {
   for (const Tensor* p : parts) {
     to = std::copy_n(p->data, p->bytes(), to);
     drop_pages(*p);
+  }
+  return all;
+}
+
+Tensor joined_biases(std::span<const Tensor* const> parts, std::span<const int64_t> lengths, DType type) {
+  Tensor all = Tensor::make(type, {std::accumulate(lengths.begin(), lengths.end(), int64_t{0})});
+  auto* to = all.mutable_data();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t bytes = lengths[i] * size_of(type);
+    to = parts[i] ? std::copy_n(parts[i]->data, bytes, to) : std::fill_n(to, bytes, std::byte{0});
   }
   return all;
 }

@@ -23,6 +23,9 @@ public:
            std::all_of(of.begin(), of.end(), [&](int i) { return is(editor_.graph.nodes[i]); });
   }
 
+  /// All that is done with it is to see it in another shape: no library computes anything on it.
+  bool split_into_heads(ValueId id) const;
+
 private:
   const Editor& editor_;
   std::vector<std::vector<int>> readers_; ///< nodes, by value
@@ -33,6 +36,9 @@ private:
 Tensor side_by_side(std::span<const Tensor* const> matrices);
 /// Tensors that lie behind each other along their first dimension, likewise.
 Tensor end_to_end(std::span<const Tensor* const> parts);
+
+/// Vectors of these lengths behind each other; zeros in the place of one that is null.
+Tensor joined_biases(std::span<const Tensor* const> parts, std::span<const int64_t> lengths, DType type);
 
 /// Split of `result` along an axis into `parts` of these lengths, as a node in the place of `of`.
 Node split_of(Editor& editor, const Node& of, ValueId result, std::vector<ValueId> parts,

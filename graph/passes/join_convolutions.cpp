@@ -100,37 +100,21 @@ private:
     });
   }
 
-  /// One after the other along the first axis. Of biases, zeros where a node has none.
-  ValueId joined(const std::vector<int>& nodes, int input, int64_t channels) {
-    Sizes dims{channels};
-    if (input == 1) {
-      const Sizes& one = weights_of(g_.nodes[nodes[0]])->dims;
-      dims.insert(dims.end(), one.begin() + 1, one.end());
-    }
-    Tensor all = Tensor::make(DType::f32, std::move(dims));
-    auto* to = all.mutable_data();
-    for (int at : nodes) {
-      const Node& node = g_.nodes[at];
-      const Tensor& weights = *weights_of(node);
-      if (const Tensor* part = f32_constant(g_, node.input(input)))
-        to = std::copy_n(part->data, part->bytes(), to);
-      else
-        to = std::fill_n(to, weights.dims[0] * size_of(DType::f32), std::byte{0});
-    }
-    return e_.add_constant(std::move(all), "");
-  }
-
   /// The convolutions of these nodes as one.
-  ValueId add_joined(std::vector<Node>& made, ValueId x, const std::vector<int>& nodes, int64_t channels) {
-    const Node first = g_.nodes[nodes[0]];
-    const bool biased =
-        std::any_of(nodes.begin(), nodes.end(), [&](int at) { return g_.nodes[at].input(2) >= 0; });
-    ValueType type = g_.at(first.outputs[0]).type;
+  ValueId add_joined(std::vector<Node>& made, ValueId x, const std::vector<int>& nodes,
+                     const std::vector<int64_t>& lengths, int64_t channels) {
+    std::vector<const Tensor*> weights, biases;
+    for (int at : nodes) {
+      weights.push_back(weights_of(g_.nodes[at]));
+      biases.push_back(f32_constant(g_, g_.nodes[at].input(2)));
+    }
+    Node node = g_.nodes[nodes[0]];
+    ValueType type = g_.at(node.outputs[0]).type;
     if (type.shape && type.shape->size() > 1) (*type.shape)[1] = channels;
-    const ValueId result = e_.add_value(g_.at(first.outputs[0]).name + " and more", type);
-    Node node = first;
-    node.inputs = {x, joined(nodes, 1, channels)};
-    if (biased) node.inputs.push_back(joined(nodes, 2, channels));
+    const ValueId result = e_.add_value(g_.at(node.outputs[0]).name + " and more", type);
+    node.inputs = {x, e_.add_constant(end_to_end(weights), "")};
+    if (std::any_of(biases.begin(), biases.end(), [](const Tensor* b) { return b != nullptr; }))
+      node.inputs.push_back(e_.add_constant(joined_biases(biases, lengths, DType::f32), ""));
     node.outputs = {result};
     made.push_back(std::move(node));
     return result;
@@ -149,8 +133,8 @@ private:
       replaced_.push_back(p.pixel), replaced_.push_back(p.depth);
     }
     std::vector<Node>& made = made_[pixel[0]];
-    const ValueId between = add_joined(made, g_.nodes[pixel[0]].inputs[0], pixel, channels);
-    const ValueId result = add_joined(made, between, depth, channels);
+    const ValueId between = add_joined(made, g_.nodes[pixel[0]].inputs[0], pixel, lengths, channels);
+    const ValueId result = add_joined(made, between, depth, lengths, channels);
     made.back().attributes["group"] = channels;
     made.push_back(split_of(e_, made.back(), result, std::move(parts), lengths, 1));
   }

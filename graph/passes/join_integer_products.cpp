@@ -47,7 +47,7 @@ public:
     int joined = 0;
     for (const auto& [kind, chains] : groups) {
       if (chains.size() < 2) continue;
-      made[chains[0].product] = join(chains);
+      made[chains[0].product] = join(kind, chains);
       for (const Chain& c : chains)
         for (int i : {c.product, c.cast, c.mul, c.add})
           if (i >= 0) gone.push_back(i);
@@ -85,8 +85,8 @@ private:
     kind.biased = c.add >= 0;
     kind.stored = g_.at(c.result).stored;
     const auto& made = g_.at(c.result).type.shape;
-    return made && made->size() == shape->size() && is_split_into_heads(c.result) ? std::optional(c)
-                                                                                  : std::nullopt;
+    return made && made->size() == shape->size() && readers_.split_into_heads(c.result) ? std::optional(c)
+                                                                                        : std::nullopt;
   }
 
   /// The one zero point of the weights; nullopt: there are several.
@@ -134,12 +134,6 @@ private:
     return true;
   }
 
-  bool is_split_into_heads(ValueId id) const {
-    return readers_.all(id, [&](const Node& node) {
-      return node.domain.empty() && node.op_type == "Reshape" && node.inputs[0] == id;
-    });
-  }
-
   /// The scale of each column of all weights.
   ValueId joined_scales(const std::vector<Chain>& chains, int64_t columns) {
     Tensor all = Tensor::make(DType::f32, {columns});
@@ -159,7 +153,7 @@ private:
     return e_.add_constant(std::move(one), "");
   }
 
-  std::vector<Node> join(const std::vector<Chain>& chains) {
+  std::vector<Node> join(const Kind& kind, const std::vector<Chain>& chains) {
     std::vector<const Tensor*> weights, biases;
     std::vector<ValueId> parts;
     std::vector<int64_t> lengths;
@@ -193,9 +187,7 @@ private:
     made.push_back(like(first.product, std::move(inputs)));
     made.push_back(like(first.cast, {made.back().outputs[0]}));
     const ValueId sums = made.back().outputs[0];
-    const Node& scales = g_.nodes[first.scale];
-    const ValueId x_scale = constant(scales.inputs[0]) ? scales.inputs[1] : scales.inputs[0];
-    made.push_back(like(first.scale, {x_scale, joined_scales(chains, columns)}));
+    made.push_back(like(first.scale, {kind.x_scale, joined_scales(chains, columns)}));
     made.push_back(like(first.mul, {sums, made.back().outputs[0]}));
     if (first.bias)
       made.push_back(like(first.add, {made.back().outputs[0], e_.add_constant(end_to_end(biases), "")}));

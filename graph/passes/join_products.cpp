@@ -101,7 +101,7 @@ private:
     const auto& made = g_.at(p.result).type.shape;
     if (!made || made->size() != shape->size()) return std::nullopt;
     const int gate = wanted_ == Wanted::gates ? gate_of(p.result) : -1;
-    if (wanted_ == Wanted::gates ? gate < 0 : !is_split_into_heads(p.result)) return std::nullopt;
+    if (wanted_ == Wanted::gates ? gate < 0 : !readers_.split_into_heads(p.result)) return std::nullopt;
     const bool transposed = gemm && attribute_or<int64_t>(node, "transB", 0) != 0;
     kind = {x,
             gemm,
@@ -144,13 +144,6 @@ private:
                : nullptr;
   }
 
-  /// All that is done with it is to see it in another shape: no library computes anything on it.
-  bool is_split_into_heads(ValueId id) const {
-    return readers_.all(id, [&](const Node& node) {
-      return node.domain.empty() && node.op_type == "Reshape" && node.inputs[0] == id;
-    });
-  }
-
   /// The Mul that multiplies the value, or what an activation makes of it, by something else; -1: none does.
   int gate_of(ValueId id) const {
     static constexpr std::array kActivations = {"Swish", "Gelu", "Sigmoid", "Relu", "Tanh", "HardSwish"};
@@ -166,19 +159,6 @@ private:
     std::vector<const Tensor*> all(products.size());
     std::transform(products.begin(), products.end(), all.begin(), [](const Product& p) { return p.weights; });
     return kind.transposed ? end_to_end(all) : side_by_side(all);
-  }
-
-  /// Those of all products, zeros where one has none.
-  static Tensor joined_biases(const Kind& kind, const std::vector<Product>& products,
-                              const std::vector<int64_t>& lengths, int64_t columns) {
-    Tensor all = Tensor::make(kind.wide, {columns});
-    auto* to = all.mutable_data();
-    for (size_t i = 0; i < products.size(); ++i) {
-      const int64_t bytes = lengths[i] * size_of(kind.wide);
-      to = products[i].bias ? std::copy_n(products[i].bias->data, bytes, to)
-                            : std::fill_n(to, bytes, std::byte{0});
-    }
-    return all;
   }
 
   /// A node in the place of `of`.
@@ -197,8 +177,10 @@ private:
   void join(const Kind& kind, const std::vector<Product>& products) {
     std::vector<int64_t> lengths;
     int64_t columns = 0;
+    std::vector<const Tensor*> biases;
     bool biased = false;
     for (const Product& p : products) {
+      biases.push_back(p.bias);
       lengths.push_back(p.weights->dims[kind.transposed ? 0 : 1]);
       columns += lengths.back();
       biased |= p.bias != nullptr;
@@ -222,7 +204,7 @@ private:
       add("Cast", 13, {narrow}, {weights}).attributes["to"] = static_cast<int64_t>(kind.wide);
     }
     const ValueId bias =
-        biased ? e_.add_constant(joined_biases(kind, products, lengths, columns), "") : ValueId{-1};
+        biased ? e_.add_constant(joined_biases(biases, lengths, kind.wide), "") : ValueId{-1};
     auto add_result = [&] {
       const ValueId id = e_.add_value(name, type);
       g_.at(id).stored = kind.stored_result;

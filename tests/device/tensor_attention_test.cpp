@@ -174,6 +174,16 @@ TEST_P(TensorAttention, KeysThatNobodySeesAreNotRead) {
   check(p, in, result(c, p, DType::f16));
 }
 
+TEST(TensorAttentionText, RefusesMoreTilesThanItCounts) {
+  extern_kernels::cuda::HeadsForm form;
+  form.depth = form.width = 8;
+  extern_kernels::cuda::HeadsArguments a;
+  a.problem.heads = a.problem.kv_heads = a.problem.queries = a.problem.keys = 1;
+  extern_kernels::cuda::spread_heads(a, form, int64_t{1} << 30, 132);
+  EXPECT_EQ(a.tiles, int64_t{1} << 30);
+  EXPECT_THROW(extern_kernels::cuda::spread_heads(a, form, int64_t{1} << 32, 132), Error);
+}
+
 TEST(TensorAttentionText, Compiles) {
   try {
     device::cuda_library("libnvrtc.so.13");

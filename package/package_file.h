@@ -19,7 +19,7 @@
 namespace tbx::package {
 
 /// Raised with every change of what a file holds or means.
-inline constexpr uint32_t kVersion = 14;
+inline constexpr uint32_t kVersion = 15;
 
 enum class PartKind : uint32_t {
   index,

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "runtime/device_align.h"
-#include "runtime/failed_check.h"
 
 namespace tbx::runtime {
 namespace {
@@ -25,16 +24,11 @@ bool is_copy(const EdgeUse& use) { return use.how == EdgeUse::How::copied && use
 
 DeviceContext::DeviceContext(const BoundExecutable& bound, Log log)
     : bound_(bound), on_(*bound.on_device), log_(std::move(log)), pool_(*on_.device), staging_(*on_.device),
-      chunks_(*on_.device),
-      reports_(on_.num_check_slots > 0
-                   ? on_.device->allocate(static_cast<size_t>(on_.num_check_slots) * sizeof(FailedCheck))
-                   : nullptr),
-      stage_(on_.device->allocate_staging(reports_ ? reports_->bytes() : 0)),
-      stream_(on_.device->make_stream()) {
+      chunks_(*on_.device), stage_(on_.device->allocate_staging(0)), stream_(on_.device->make_stream()),
+      checks_(bound, *stream_) {
   for (Turn& turn : turns_) turn.left = on_.device->make_event();
   last_left_ = turns_[0].left;
   run_stream_ = stream_.get();
-  forget_failures();
 }
 
 DeviceContext::~DeviceContext() {
@@ -45,19 +39,12 @@ DeviceContext::~DeviceContext() {
   }
 }
 
-void DeviceContext::forget_failures() {
-  if (!reports_) return;
-  run_stream_->fill(reports_->data(), 0, reports_->bytes());
-  run_stream_->synchronize();
-  std::memset(stage_->data(), 0, reports_->bytes());
-}
-
 void DeviceContext::settle() {
   stream_->synchronize();
   if (!left_on_) return;
   on_.device->wait(*last_left_);
   all_is_done();
-  check_failures();
+  checks_.throw_found(*run_stream_);
 }
 
 /// Runs come one after the other, so all are where the last one is.
@@ -69,7 +56,6 @@ void DeviceContext::all_is_done() {
 void DeviceContext::begin(std::optional<void*> stream) {
   downloads_.clear();
   marks_ = 0;
-  reported_ = false;
   if (stream && adopted_as_ != stream) {
     adopted_as_.reset(); // should there be no such stream
     run_stream_ = stream_.get();
@@ -81,22 +67,15 @@ void DeviceContext::begin(std::optional<void*> stream) {
   // What an earlier run on the same stream left is done before this one: nothing has to be asked, but for
   // what checks found.
   const bool behind = left_on_ && *left_on_ == run_stream_->handle() && *left_on_ != kOfThread;
-  if (left_on_ && (reports_ || !behind) && on_.device->is_reached(*last_left_)) {
+  if (left_on_ && (checks_.any() || !behind) && on_.device->is_reached(*last_left_)) {
     all_is_done();
-    check_failures();
+    checks_.throw_found(*run_stream_);
   }
   if (left_on_ && !behind) run_stream_->wait(*last_left_);
   if (!left_on_) staging_.reset();
 }
 
-/// Asks for what checks found, where the run did not.
-void DeviceContext::report() {
-  if (reports_ && !reported_) run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
-  reported_ = true;
-}
-
 void DeviceContext::leave() {
-  report();
   Turn& mine = turns_[turn_];
   run_stream_->record(*mine.left);
   mine.pending = true;
@@ -129,8 +108,7 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
   for (void* const& p : buffers) arguments_.push_back(const_cast<void**>(&p));
   for (const int64_t& s : shape.size_args) arguments_.push_back(const_cast<int64_t*>(&s));
   int64_t begin = 0, end = shape.tasks;
-  const int slot = on_.check_slots[step];
-  void* report = slot < 0 ? nullptr : static_cast<FailedCheck*>(reports_->data()) + slot;
+  void* report = checks_.slot_of(step);
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&report)})
     arguments_.push_back(p);
@@ -177,30 +155,14 @@ void DeviceContext::copy_output(const EdgeUse& use) {
 }
 
 void DeviceContext::wait() {
-  report();
   run_stream_->synchronize();
   all_is_done();
   running_ = false;
-  check_failures();
+  checks_.throw_found(*run_stream_);
   for (const Download& d : downloads_) std::memcpy(d.to, d.staged, d.bytes);
   downloads_.clear();
   staging_.reset();
   pool_.trim();
-}
-
-/// The first step that failed, as a run on the host would have ended there.
-void DeviceContext::check_failures() {
-  if (!reports_) return;
-  const Executable& plan = *bound_.executable;
-  for (size_t s = 0; s < plan.steps.size(); ++s) {
-    if (on_.check_slots[s] < 0) continue;
-    const FailedCheck& failed = static_cast<const FailedCheck*>(stage_->data())[on_.check_slots[s]];
-    if (failed.number == 0) continue;
-    Error e = error_of(plan, std::get<KernelStep>(plan.steps[s].what), failed);
-    e.set_where(nodes_of(plan, plan.steps[s].origins));
-    forget_failures();
-    throw e;
-  }
 }
 
 DeviceContext::Key DeviceContext::key_of(const std::vector<int64_t>& symbols,
@@ -259,8 +221,7 @@ DeviceContext::Mode DeviceContext::choose(const std::vector<int64_t>& symbols, s
   return mode;
 }
 
-/// Places in page-locked memory, which are the same whenever sizes are, but for the turn of inputs. Behind
-/// what checks found.
+/// Places in page-locked memory, which are the same whenever sizes are, but for the turn of inputs.
 void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs) {
   auto bytes_of = [](const std::vector<EdgeUse>& uses) {
     size_t bytes = 0;
@@ -268,15 +229,13 @@ void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& ou
       if (use.how == EdgeUse::How::staged) bytes += device_aligned(use.room);
     return bytes;
   };
-  const size_t begin = reports_ ? device_aligned(reports_->bytes()) : 0, of_turn = bytes_of(inputs),
-               needed = begin + bytes_of(outputs) + turns_.size() * of_turn;
+  const size_t of_turn = bytes_of(inputs), needed = bytes_of(outputs) + turns_.size() * of_turn;
   if (stage_->bytes() < needed) {
     settle();
     recorded_.clear();
     stage_ = on_.device->allocate_staging(needed);
-    std::memset(stage_->data(), 0, begin);
   }
-  std::byte* at = static_cast<std::byte*>(stage_->data()) + begin;
+  std::byte* at = static_cast<std::byte*>(stage_->data());
   auto place = [&](std::vector<EdgeUse>& uses) {
     for (EdgeUse& use : uses)
       if (use.how == EdgeUse::How::staged) {
@@ -307,7 +266,6 @@ void DeviceContext::do_all(const std::vector<EdgeUse>& inputs, const std::vector
     if (use.how == How::staged) beside(), run_stream_->download(use.stage, use.twin, use.room);
     if (use.how == How::copied) beside(), run_stream_->copy(use.memory, use.twin, use.bytes);
   }
-  if (reports_) beside(), run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
   if (recorded) run_stream_->join_pieces();
 }
 
@@ -323,7 +281,6 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
     mine.pending = false;
     std::memcpy(use.stage, use.memory, use.bytes);
   }
-  reported_ = true;
   if (mode == Mode::now) {
     auto steps = [&] {
       for (size_t s = work.first; s < work.last; ++s) work.run(s);
@@ -513,7 +470,6 @@ bool DeviceContext::run_again(uint64_t number, std::optional<void*> stream) {
   if (it == recorded_.end()) return false;
   recorded_.splice(recorded_.begin(), recorded_, it);
   begin(stream);
-  reported_ = true;
   if (it->graph->nodes() > 0) run_stream_->launch(*it->graph);
   return true;
 }

@@ -1,7 +1,5 @@
 // DeviceContext: what one run needs on a device: a stream, memory at addresses that stay, page-locked memory
 // for what goes in and out, and the graphs of work that was recorded. Runs at the same time have one each.
-// What the checks in kernels find stays in the device's memory until it was thrown, so that no run has to
-// begin by clearing it.
 #pragma once
 
 #include <array>
@@ -16,6 +14,7 @@
 
 #include "runtime/bound_device.h"
 #include "runtime/chunked_copies.h"
+#include "runtime/device_checks.h"
 #include "runtime/device_memory.h"
 #include "runtime/shape_plan.h"
 #include "runtime/step_order.h"
@@ -137,14 +136,11 @@ private:
   bool move_launches(const Work& work, const std::vector<int>& steps);
   bool set_for(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs, const Work& work);
   void move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
-  void report();
-  void forget_failures();
   static std::vector<Copy> copies_of(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
   static std::vector<const void*> uploads_of(const std::vector<EdgeUse>& inputs);
   static std::vector<const void*> places_of(const std::vector<EdgeUse>& inputs,
                                             const std::vector<EdgeUse>& outputs);
   void all_is_done();
-  void check_failures();
 
   const BoundExecutable& bound_;
   const BoundDevice& on_;
@@ -152,15 +148,14 @@ private:
   DevicePool pool_;
   Staging staging_;
   ChunkedCopies chunks_;
-  std::unique_ptr<device::Memory> arena_, reports_;
-  std::unique_ptr<device::Memory> stage_; ///< page-locked: what checks found, and ends of recorded work
+  std::unique_ptr<device::Memory> arena_;
+  std::unique_ptr<device::Memory> stage_; ///< page-locked: ends of recorded work
   std::list<Recorded> recorded_;          ///< used last first
   std::deque<Key> seen_;                  ///< of work that was done and is not recorded
   std::vector<Download> downloads_;
   std::vector<std::unique_ptr<device::Event>> events_;
   size_t marks_ = 0;
-  bool running_ = false;  ///< a run has begun that nobody waited for, or left
-  bool reported_ = false; ///< what checks find in this run is on its way to the host
+  bool running_ = false; ///< a run has begun that nobody waited for, or left
   std::vector<void*> arguments_;
   /// Why the graph could not be changed, and for which step.
   struct Refused {
@@ -180,7 +175,8 @@ private:
   std::unique_ptr<device::Stream> adopted_;
   std::optional<void*> adopted_as_; ///< its handle, as the caller gave it
   device::Stream* run_stream_ = nullptr;
-  std::unique_ptr<device::Stream> stream_; ///< ends first
+  std::unique_ptr<device::Stream> stream_; ///< ends before the memory that its work uses
+  DeviceChecks checks_;
 };
 
 } // namespace tbx::runtime

@@ -5,8 +5,8 @@
                                           # MODEL:PRECISION:PAST of one of its decoders;
                                           # NAME:torch has those of torch.compile, as a graph
 
-Prints the kernels of the run by their share: how often, their time, the gaps before them, and what a generated kernel
-does. Times of single kernels are those under the profiler, which makes gaps longer. Needs torch, onnx and onnxscript, and
+Prints the kernels of the run by their share, the waits before them included: how often, their time, the gaps before them,
+the longest gap, and what a generated kernel does. Times of single kernels are those under the profiler, which makes gaps longer. Needs torch, onnx and onnxscript, and
 tensorbox on the path.
 """
 
@@ -115,9 +115,10 @@ def show(name: str) -> None:
         groups[f"{k['name'][:44]} {grid} of {block}"].append((k["dur"], k["ts"] - end))
         end = max(end, k["ts"] + k["dur"])
     print(f"== {name}: {len(kernels)} kernels and copies, {span:.0f} us, {sum(k['dur'] for k in kernels):.0f} us in them")
-    for text, times in sorted(groups.items(), key=lambda g: -sum(t for t, _ in g[1]))[:MOST]:
-        total, gaps = sum(t for t, _ in times), sum(g for _, g in times)
-        print(f"{total:8.1f} us {len(times):4} x {total / len(times):7.2f}  gap {gaps / len(times):6.2f}  {text}  {does.get(text.split()[0], '')[:60]}")
+    for text, times in sorted(groups.items(), key=lambda g: -sum(t + gap for t, gap in g[1]))[:MOST]:
+        total, gaps = sum(t for t, _ in times), [g for _, g in times]
+        print(f"{total:8.1f} us {len(times):4} x {total / len(times):7.2f}  gap {sum(gaps) / len(gaps):6.2f} to {max(gaps):6.2f}  "
+              f"{text}  {does.get(text.split()[0], '')[:60]}")
     sys.stdout.flush()
 
 

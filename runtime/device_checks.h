@@ -1,5 +1,6 @@
-// DeviceChecks: what the checks in the kernels of a run on a device found wrong. The first check of a step that
-// fails tells the host by a store into page-locked memory, so that a run in which none fails copies nothing.
+// DeviceChecks: what the checks in the kernels of a run on a device found wrong. The first check of a step
+// that fails tells the host by a store into page-locked memory, so that a run in which none fails copies
+// nothing.
 #pragma once
 
 #include <cstddef>

@@ -220,7 +220,7 @@ private:
 
 /// FakeCounts, of all streams of a device.
 struct Counters {
-  std::atomic<size_t> launches = 0, early = 0, recorded = 0, started = 0, updated = 0, forked = 0;
+  std::atomic<size_t> launches = 0, copied = 0, early = 0, recorded = 0, started = 0, updated = 0, forked = 0;
   std::atomic<size_t> marked = 0, queried = 0, waited = 0, located = 0, adopted = 0, allocated = 0;
   std::atomic<bool> refuses_updates = false;
 };
@@ -231,13 +231,18 @@ public:
       : queue_(std::move(queue)), counters_(std::move(counters)) {}
 
   void upload(void* to, const void* from, size_t bytes) override {
+    counters_->copied += bytes > 0;
     if (bytes > 0 && capturing_)
       keep(FakeGraph::Upload{{to, from, bytes}});
     else
       move(to, from, bytes);
   }
-  void download(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
+  void download(void* to, const void* from, size_t bytes) override {
+    counters_->copied += bytes > 0;
+    move(to, from, bytes);
+  }
   void copy(void* to, const void* from, size_t bytes) override {
+    counters_->copied += bytes > 0;
     if (bytes > 0 && capturing_)
       keep(FakeGraph::Copy{to, from, bytes});
     else
@@ -446,9 +451,10 @@ public:
     return std::make_shared<LoadedObject>(binary);
   }
   FakeCounts counts() const {
-    return {counters_->launches, counters_->early,   counters_->recorded, counters_->started,
-            counters_->updated,  counters_->forked,  counters_->marked,   counters_->queried,
-            counters_->waited,   counters_->located, counters_->adopted,  counters_->allocated};
+    return {counters_->launches, counters_->copied,  counters_->early,   counters_->recorded,
+            counters_->started,  counters_->updated, counters_->forked,  counters_->marked,
+            counters_->queried,  counters_->waited,  counters_->located, counters_->adopted,
+            counters_->allocated};
   }
   void refuse_updates(bool refuse) const { counters_->refuses_updates = refuse; }
 

@@ -18,6 +18,7 @@ bool is_fake(const Device& device);
 /// What streams of a fake device were asked for so far: tests count what a run costs on a GPU.
 struct FakeCounts {
   size_t launches = 0;  ///< kernels started one by one
+  size_t copied = 0;    ///< copies to, from and on the device, as they come or are recorded
   size_t early = 0;     ///< kernels asked for that may start before the one before them ends
   size_t recorded = 0;  ///< graphs
   size_t started = 0;   ///< graphs

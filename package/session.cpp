@@ -16,6 +16,7 @@
 #include "package/session_impl.h"
 #include "package/value_api.h"
 #include "runtime/shape_plan.h"
+#include "runtime/sources.h"
 
 namespace tbx {
 
@@ -359,6 +360,8 @@ std::vector<KernelReport> Session::Impl::reports(package::ReportsByPlan* plans) 
   for (const std::shared_ptr<const package::Program>& p : compiled()) {
     const runtime::Executable& plan = *p->bound->executable;
     if (plans) (*plans)[&plan] = {result.size(), p->steps};
+    const std::vector<std::vector<int>> sources = runtime::sources_of(plan);
+    const auto first = static_cast<int>(result.size());
     for (size_t i = 0; i < p->steps.size(); ++i) {
       const runtime::StepInfo& s = p->steps[i];
       KernelReport r;
@@ -383,6 +386,7 @@ std::vector<KernelReport> Session::Impl::reports(package::ReportsByPlan* plans) 
           r.decisions.push_back(again);
       r.bytes = s.bytes;
       r.flops = s.flops;
+      for (int source : sources[i]) r.reads_from.push_back(first + source);
       if (s.guessed) r.decisions.push_back(kGuessed);
       result.push_back(std::move(r));
     }

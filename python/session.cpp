@@ -32,6 +32,7 @@ nb::list reports_to_python(const std::vector<KernelReport>& reports) {
     d["time_ns"] = r.time_ns;
     d["start_ns"] = r.start_ns;
     d["threads"] = r.threads;
+    d["reads_from"] = r.reads_from;
     result.append(d);
   }
   return result;

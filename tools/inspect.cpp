@@ -7,6 +7,7 @@
 #include "driver/compile.h"
 #include "tools/common.h"
 #include "tools/files.h"
+#include "tools/picture.h"
 #include "tools/say.h"
 
 namespace tbx::tools {
@@ -20,13 +21,14 @@ struct DumpOptions {
 struct ExplainOptions {
   ModelOptions model;
   bool profile = false, passes = false;
-  std::string trace;
+  std::string trace, picture;
 };
 
 Json to_json(const KernelReport& k) {
-  return {{"name", k.name},           {"kind", k.kind},      {"device", k.device}, {"nodes", k.nodes},
-          {"decisions", k.decisions}, {"bytes", k.bytes},    {"flops", k.flops},   {"time_ns", k.time_ns},
-          {"start_ns", k.start_ns},   {"threads", k.threads}};
+  return {
+      {"name", k.name},           {"kind", k.kind},       {"device", k.device},        {"nodes", k.nodes},
+      {"decisions", k.decisions}, {"bytes", k.bytes},     {"flops", k.flops},          {"time_ns", k.time_ns},
+      {"start_ns", k.start_ns},   {"threads", k.threads}, {"reads_from", k.reads_from}};
 }
 
 /// Chrome / Perfetto trace events, times in microseconds.
@@ -59,6 +61,9 @@ void explain(ExplainOptions& o) {
   if (!o.trace.empty())
     if (std::string why = refuses_file(o.trace, o.model.model); !why.empty())
       throw UsageError("--trace " + why);
+  if (!o.picture.empty())
+    if (std::string why = refuses_file(o.picture, o.model.model); !why.empty())
+      throw UsageError("--picture " + why);
   if (o.passes) {
     if (o.model.json) return print_json(pass_names());
     for (const std::string& name : pass_names()) say("{}\n", name);
@@ -77,6 +82,7 @@ void explain(ExplainOptions& o) {
   } else {
     kernels = session.explain();
   }
+  if (!o.picture.empty()) write_file(o.picture, picture_of(o.model.model, kernels));
   CompileStats stats = session.stats();
   if (o.model.json) {
     Json report{{"model", o.model.model},          {"nodes", stats.nodes},
@@ -159,11 +165,15 @@ void add_explain(CLI::App& app, int&) {
   o->model.model_option->required(false);
   cmd->add_flag("--profile", o->profile, "run the model and show times");
   cmd->add_option("--trace", o->trace, "write a Chrome / Perfetto trace of one run");
+  cmd->add_option(
+      "--picture", o->picture,
+      "write an SVG of all kernels: what they compute and read, and their times (with --profile) or bytes");
   cmd->add_flag("--passes", o->passes,
                 "list the graph passes and the steps of the schedule that --disable-pass takes, and stop");
   cmd->footer(R"(Examples:
   tbx explain model.onnx                          kernels with their nodes and the reasons
   tbx explain model.onnx --profile --dim seq=128  with the time of each in one run
+  tbx explain model.onnx --profile --picture m.svg  the same to look at, in a browser
   tbx explain model.onnx --trace trace.json       for chrome://tracing or ui.perfetto.dev)");
   cmd->callback([o] {
     if (o->model.model.empty() && !o->passes)

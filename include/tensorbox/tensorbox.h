@@ -267,6 +267,8 @@ struct TBX_API KernelReport {
   int64_t time_ns = 0; ///< profiled runs only
   int64_t start_ns = 0;
   int threads = 1;
+  std::vector<int>
+      reads_from; ///< kernels of the same list that computed what it reads, by their places there
 };
 
 /// What compiling a session made, and how long each stage took.

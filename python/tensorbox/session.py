@@ -315,7 +315,7 @@ class Session:
         return self._core.profile(self._given(inputs), False)[0]
 
     def explain(self) -> list[dict[str, Any]]:
-        """One entry per kernel: its ONNX nodes and why it is what it is."""
+        """One entry per kernel: its ONNX nodes, why it is what it is, and the entries (by their places) whose results it reads."""
         return self._core.explain()
 
     def save(self, file: str | os.PathLike[str], isas: Sequence[str] = (),

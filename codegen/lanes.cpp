@@ -2,6 +2,7 @@
 #include "codegen/lanes.h"
 
 #include <numeric>
+#include <optional>
 
 #include "base/target.h"
 
@@ -76,14 +77,15 @@ LaneForm LaneAnalysis::form_of(const SymNode& n) {
   }
   case SymKind::add: {
     SymInt stride = 0;
-    int64_t repeat = 0;
+    std::optional<LaneForm> stepping;
     for (auto& [c, t] : n.terms) {
-      LaneForm f = form(SymInt(t));
-      if (f.kind == LaneForm::varying && (f.repeat == 0 || c != 1 || repeat != 0)) return varying;
-      repeat += f.repeat;
+      const LaneForm f = form(SymInt(t));
       stride += SymInt(c) * f.stride;
+      if (f.kind != LaneForm::varying) continue;
+      if ((f.repeat == 0 && !f.steps) || c != 1 || stepping) return varying;
+      stepping = f;
     }
-    if (repeat != 0) return stride.is(0) ? LaneForm{LaneForm::varying, 0, repeat} : varying;
+    if (stepping) return stride.is(0) ? *stepping : varying;
     return affine(stride);
   }
   case SymKind::mul: {
@@ -116,6 +118,8 @@ LaneForm LaneAnalysis::form_of(const SymNode& n) {
     if (divide && *s == 1 && *c < lanes_ && lanes_ % *c == 0 &&
         known_divisor(n.args[0], variable_, multiple_) % lanes_ == 0)
       return {LaneForm::varying, 0, *c};
+    if (divide && *s == 1 && *c >= LaneForm::kLeastStep && *c <= INT32_MAX / 2)
+      return {LaneForm::varying, 0, 0, &n};
     return varying;
   }
   case SymKind::min:

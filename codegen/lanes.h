@@ -15,6 +15,10 @@ struct LaneForm {
   enum Kind : uint8_t { uniform, affine, varying } kind = uniform;
   ir::SymInt stride = 0; ///< affine: value(l) = value(0) + stride * l
   int64_t repeat = 0; ///< varying, if not 0: value(l) = value(0) + l / repeat, a power of two below the lanes
+  /// varying, if not null: a floordiv x / c, c a constant of at least kLeastStep, with
+  /// value(l) = value(0) + floor((x mod c + l) / c).
+  const ir::SymNode* steps = nullptr;
+  static constexpr int64_t kLeastStep = 4; ///< shorter steps are as fast lane by lane
 };
 
 /// Answers for one choice of vector variable. Without a variable everything is uniform.

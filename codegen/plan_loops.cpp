@@ -48,6 +48,7 @@ double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lan
     if (row_vector || (f.kind == LaneForm::affine && f.stride.is(1))) return wide;
     if (f.kind == LaneForm::uniform) return 0.5;
     if (f.repeat != 0) return 3.0;
+    if (f.steps) return 3.0 * wide * (1 + width / static_cast<double>(f.steps->args[1].constant()));
     return (f.kind == LaneForm::affine ? 1.0 : 2.0) * width;
   };
   double total = 0;

@@ -157,6 +157,12 @@ Value Writer::load_apart(const Load& load) {
     Value a = index(load.address());
     return define_loaded(load, a.scope, fmt::format("ld_repeated<{}>({} + {})", form.repeat, p, a.text));
   }
+  if (form.steps && !load.is_masked() && !is_tail() && !by_value) {
+    const SymInt x = form.steps->args[0], c = form.steps->args[1];
+    Value a = index(load.address()), rest = index(ir::mod(x, c));
+    return define_loaded(load, std::max(a.scope, rest.scope),
+                         fmt::format("ld_steps<{}>({} + {}, {})", c.constant(), p, a.text, rest.text));
+  }
   // Small constant strides.
   std::string by_shuffles;
   if (auto s = form.stride.as_constant(); form.kind == LaneForm::affine && s && !is_tail() && !by_value) {

@@ -12,7 +12,8 @@
 namespace tbx::tools {
 namespace {
 
-constexpr int kRow = 22, kTop = 96, kDots = 150, kText = 168, kName = 420, kBars = 730, kBarWidth = 250, kWidth = 1120;
+constexpr int kRow = 22, kTop = 96, kDots = 150, kText = 168, kName = 420, kBars = 730, kBarWidth = 250,
+              kWidth = 1120;
 
 /// Between tags and in attributes. Names come from models: controls are escaped by name_text, and the two
 /// other characters that XML cannot hold, U+FFFE and U+FFFF, are replaced.
@@ -51,7 +52,8 @@ std::string types_of(const KernelReport& k) {
     const size_t open = node.rfind('('), close = node.rfind(')');
     const bool typed = open != std::string::npos && close == node.size() - 1;
     const std::string type = typed ? node.substr(open + 1, close - open - 1) : node;
-    const auto known = std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == type; });
+    const auto known =
+        std::find_if(types.begin(), types.end(), [&](const auto& t) { return t.first == type; });
     if (known == types.end())
       types.emplace_back(type, 1);
     else
@@ -89,12 +91,13 @@ public:
 
   std::string text(const std::string& title) {
     const size_t height = kTop + kRow * kernels_.size() + kRow;
-    out_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n{2}",
-        kWidth, height, kStyle);
+    out_ = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+                       "height=\"{1}\">\n{2}",
+                       kWidth, height, kStyle);
     line(24, 28, "head", xml(cut(title, 110)));
-    line(24, 50, "", fmt::format("{} kernels, {}; bars: {}", kernels_.size(), amount(all_),
-                                 timed_ ? "time of one run" : "bytes moved"));
+    line(24, 50, "",
+         fmt::format("{} kernels, {}; bars: {}", kernels_.size(), amount(all_),
+                     timed_ ? "time of one run" : "bytes moved"));
     legend();
     for (size_t i = 0; i < kernels_.size(); ++i) sources(i);
     for (size_t i = 0; i < kernels_.size(); ++i) row(i);
@@ -145,7 +148,8 @@ text { font: 13px system-ui, sans-serif; fill: #222 } .head { font-weight: bold;
     for (int from : kernels_[i].reads_from) {
       const auto source = static_cast<size_t>(from);
       if (from < 0 || source >= i) continue;
-      const double reach = i - source == 1 ? 0 : std::min(130.0, 14 + 15 * std::log2(static_cast<double>(i - source)));
+      const double reach =
+          i - source == 1 ? 0 : std::min(130.0, 14 + 15 * std::log2(static_cast<double>(i - source)));
       out_ += fmt::format("<path class=\"edge\" d=\"M{0} {1} C{2:.0f} {1} {2:.0f} {3} {0} {3}\"/>\n", kDots,
                           y_of(source), kDots - reach, y_of(i));
     }
@@ -157,16 +161,17 @@ text { font: 13px system-ui, sans-serif; fill: #222 } .head { font-weight: bold;
     const double width = most_ > 0 ? kBarWidth * weight(k) / most_ : 0;
     const size_t y = y_of(i);
     out_ += fmt::format("<g><title>{}</title>\n", details(i));
-    out_ += fmt::format("<rect class=\"back\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0\"/>\n",
-                        kText, y - kRow / 2, kWidth - kText, kRow);
+    out_ += fmt::format(
+        "<rect class=\"back\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0\"/>\n", kText,
+        y - kRow / 2, kWidth - kText, kRow);
     out_ += fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", kind, kDots, y);
     line(kText, y + 4, "", xml(cut(types_of(k), 32)));
     line(kName, y + 4, "dim", xml(cut(name_of(k), 42)));
-    out_ += fmt::format("<rect class=\"bar {}\" x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\"/>\n", kind, kBars,
-                        y - kRow / 2 + 4, width, kRow - 8);
+    out_ += fmt::format("<rect class=\"bar {}\" x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\"/>\n", kind,
+                        kBars, y - kRow / 2 + 4, width, kRow - 8);
     const double part = all_ > 0 ? 100 * weight(k) / all_ : 0;
-    out_ += fmt::format("<text x=\"{:.0f}\" y=\"{}\" class=\"dim\">{}, {:.1f} %</text>\n</g>\n", kBars + width + 8,
-                        y + 4, amount(weight(k)), part);
+    out_ += fmt::format("<text x=\"{:.0f}\" y=\"{}\" class=\"dim\">{}, {:.1f} %</text>\n</g>\n",
+                        kBars + width + 8, y + 4, amount(weight(k)), part);
   }
 
   std::string details(size_t i) const {

@@ -23,8 +23,8 @@ runtime::Step step(std::vector<int> reads, int writes) {
 TEST(Sources, AreWhoWroteLast) {
   runtime::Executable plan;
   plan.buffers.resize(4);
-  plan.steps = {step({0}, 1), step({0}, 1),      // two parts of buffer 1
-                step({1, -1}, 2), step({2}, 2),  // the second in place
+  plan.steps = {step({0}, 1),       step({0}, 1), // two parts of buffer 1
+                step({1, -1}, 2),   step({2}, 2), // the second in place
                 step({2, 1, 2}, 3), {runtime::CopyStep{3, 0}, {}, runtime::DeviceKind::cpu}};
   const std::vector<std::vector<int>> sources = runtime::sources_of(plan);
   ASSERT_EQ(sources.size(), 6u);

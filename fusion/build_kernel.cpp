@@ -85,6 +85,7 @@ private:
   void order_axes() {
     size_t n = draft_.axes.size();
     std::vector<double> weight(n, 0), read(n, 0), gathered(n, 0);
+    const double points = hint(draft_.axes);
     for (const Member& m : draft_.members) {
       const Loops& loops = compute_of(m).loops;
       const Buffer& out = program_.at(compute_of(m).output);
@@ -96,10 +97,12 @@ private:
         // At places that data decides: contiguous along its axis, single elements along those of the places.
         const bool gathers = std::any_of(e->indices.begin(), e->indices.end(), has_indirect);
         const bool whole = !gathers && !is_short(product(b.sizes));
+        // What has few elements, as a scale of each channel, is in the cache whatever the order.
+        const double votes = gathers ? 1 : std::min(1.0, hint(b.sizes) / points);
         for (size_t d = 0; d < e->indices.size(); ++d) {
           auto add = [&](int axis, SymInt variable) {
-            vote_load(gathers ? gathered : weight, axis, e->indices[d], b.strides[d], variable);
-            if (whole) vote_load(read, axis, e->indices[d], b.strides[d], variable);
+            vote_load(gathers ? gathered : weight, axis, e->indices[d], b.strides[d], variable, votes);
+            if (whole) vote_load(read, axis, e->indices[d], b.strides[d], variable, 1);
           };
           for (size_t k = 0; k < m.axis_of_var.size(); ++k)
             add(m.axis_of_var[k], c_.var(static_cast<int>(k)));
@@ -155,10 +158,17 @@ private:
     if (!stride.is(0)) weight[axis] += votes / s;
   }
 
-  void vote_load(std::vector<double>& weight, int axis, SymInt index, SymInt stride, SymInt variable) const {
+  void vote_load(std::vector<double>& weight, int axis, SymInt index, SymInt stride, SymInt variable,
+                 double votes) const {
     if (axis < 0) return;
     auto affine = affine_in(index, variable.node());
-    if (affine && !affine->coefficient.is(0)) vote(weight, axis, affine->coefficient * stride, 1);
+    if (affine && !affine->coefficient.is(0)) vote(weight, axis, affine->coefficient * stride, votes);
+  }
+  /// Elements, at the size hints.
+  static double hint(const SymInts& sizes) {
+    double n = 1;
+    for (SymInt s : sizes) n *= static_cast<double>(std::max<int64_t>(1, size_hint(s)));
+    return n;
   }
 
   Substitution substitution_of(const Member& m) const {

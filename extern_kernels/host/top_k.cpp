@@ -169,7 +169,13 @@ void choose(const K* keys, int64_t n, int64_t k, std::vector<typename Entry<K>::
   using E = Entry<K>;
   std::greater<> before;
   entries.clear();
-  constexpr int64_t kFew = 4;
+  if (k == 1 && n < 2 * kGroups) {
+    auto most = E::make(keys[0], 0);
+    for (int64_t i = 1; i < n; ++i) most = std::max(most, E::make(keys[i], i));
+    entries.push_back(most);
+    return;
+  }
+  constexpr int64_t kFew = 16;
   if (k <= kFew && n < 2 * kGroups) { // the best so far, in order
     typename E::Type best[kFew] = {};
     for (int64_t i = 0; i < n; ++i) {

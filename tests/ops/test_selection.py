@@ -25,7 +25,8 @@ def numbers(kind: str, shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("kind", ["float", "ties", "equal", "double", "int32", "int64"])
 @pytest.mark.parametrize("shape,axis,k", [((3, 1000), 1, 5), ((2, 700), 1, 32), ((2, 3000), 1, 33), ((2, 9000), 1, 300),
-                                          ((3, 257), 1, 257), ((2, 400, 3), 1, 7), ((5, 64), 1, 64), ((130,), 0, 1)])
+                                          ((3, 257), 1, 257), ((2, 400, 3), 1, 7), ((5, 64), 1, 64), ((130,), 0, 1),
+                                          ((40, 100), 1, 5), ((40, 127), 1, 16), ((9, 20), 1, 16), ((9, 17), 1, 17), ((40, 100), 1, 1), ((7, 1), 1, 1)])
 def test_top_k(shape: tuple[int, ...], axis: int, k: int, kind: str, largest: int) -> None:
     inputs = {"X": numbers(kind, shape), "K": np.array([k], np.int64)}
     model = model_of("TopK", inputs, ["V", "I"], 11, constants=["K"], axis=axis, largest=largest)

@@ -21,8 +21,8 @@ constexpr int kPlainUnits = 16;
 /// one after the other in the order of ONNX, plus `input` at distances of `stride`. Updates c and writes h.
 void plain_lstm_cell(const float* sums, const float* input, int64_t stride, float* c, float* h);
 
-/// The same of a GRU with linear_before_reset = 1 whose gates are a sigmoid and tanh: `sums` and `input` in the
-/// order update, reset, hidden, `bias` that of the hidden gate's product with the state.
+/// The same of a GRU with linear_before_reset = 1 whose gates are a sigmoid and tanh: `sums` and `input` in
+/// the order update, reset, hidden, `bias` that of the hidden gate's product with the state.
 void plain_gru_cell(const float* sums, const float* input, int64_t stride, const float* bias, const float* h,
                     float* h_after);
 

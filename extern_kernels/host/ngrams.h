@@ -86,7 +86,7 @@ public:
     for (int64_t step = 1; step - 1 <= max_skip && step <= size; ++step) {
       if (shortest > size) return; // and no product of what the model says overflows
       for (int64_t start = 0; start + step * (shortest - 1) < size; ++start) {
-        check_stop_often();
+        if ((start & 255) == 255) check_stop();
         uint32_t at = 0;
         for (int64_t n = 1, i = start; n <= longest && i < size; ++n, i += step) {
           const uint32_t token = row[static_cast<size_t>(i)];

@@ -106,6 +106,7 @@ static void scale(std::span<float> counts, std::span<const float> weights) {
 
 template <class Token>
 void TfIdfCounter<Token>::count(std::span<const Token> row, std::span<float> counts) const {
+  check_stop_often();
   std::fill(counts.begin(), counts.end(), 0.f);
   std::vector<uint32_t> numbers;
   trie_.number(row, numbers);

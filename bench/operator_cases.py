@@ -120,6 +120,12 @@ def _resize() -> None:
     add("Resize linear 3-D", "Resize", lambda: [f(1, 8, 16, 32, 32)], [None, np.array([1, 1, 2, 2, 2], F32)], mode="linear")
     add("Resize linear uint8", "Resize", lambda: [u(1, 3, 480, 640)], [None, None, i(1, 3, 224, 224)], mode="linear")
     add("Resize linear channels last", "Resize", lambda: [f(1, 480, 640, 3)], [None, None, i(1, 224, 224, 3)], mode="linear")
+    for size, large in (64, 512), (65, 513):
+        classes = f"""g(float[1,21,{size},{size}] x) => (int64[1,{large},{large}] y) {{ none = Constant<value = float[0] {{}}>()
+            s = Constant<value_ints = [1, 21, {large}, {large}]>() r = Resize<mode="linear">(x, none, none, s)
+            y = ArgMax<axis=1, keepdims=0>(r) }}"""
+        CASES[f"Resize linear to {large}x{large}, ArgMax of 21 classes"] = (
+            lambda body=classes, n=size: text(body, x=f(1, 21, n, n)))
 
 
 def _indexing() -> None:
@@ -303,6 +309,9 @@ def _recurrent() -> None:
                     lambda g=gates, h=hidden, s=size, d=d: [f(d, g * h, s) * F32(0.1), f(d, g * h, h, seed=1) * F32(0.1),
                                                             f(d, 2 * g * h) * F32(0.1)],
                     hidden_size=hidden, direction=direction, outputs=2)
+    add("GRU length 60 batch 32 hidden 256, linear before reset", "GRU", lambda: [f(60, 32, 128)],
+        lambda: [f(2, 768, 128) * F32(0.1), f(2, 768, 256, seed=1) * F32(0.1), f(2, 1536) * F32(0.1)],
+        hidden_size=256, direction="bidirectional", linear_before_reset=1, outputs=2)
 
 
 def _values() -> None:

@@ -37,6 +37,14 @@ double hint(const ir::SymInts& extents) {
   return n;
 }
 
+/// Elements so far apart that all of them lie in the same set of the first-level cache, which has room for
+/// some.
+bool meet_in_a_set(const LaneForm& f, DType type) {
+  constexpr int64_t kSets = 4096; // bytes
+  const auto stride = f.stride.as_constant();
+  return stride && *stride != 0 && *stride * size_of(type) % kSets == 0;
+}
+
 /// Cycles of the statements at one point, or at `lanes` points together when the analysis has a variable.
 double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lanes, int width) {
   const bool vector = lanes.variable() != nullptr;
@@ -49,7 +57,8 @@ double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lan
     if (f.kind == LaneForm::uniform) return 0.5;
     if (f.repeat != 0) return 3.0;
     if (f.steps) return 3.0 * wide * (1 + width / static_cast<double>(f.steps->args[1].constant()));
-    return (f.kind == LaneForm::affine ? 1.0 : 2.0) * width;
+    return (f.kind == LaneForm::affine && !meet_in_a_set(f, kernel.buffers[buffer].dtype) ? 1.0 : 2.0) *
+           width;
   };
   double total = 0;
   std::set<Expr> seen;
@@ -73,6 +82,15 @@ double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lan
       }
     });
   }
+  return total;
+}
+
+/// Cycles from the lanes of all accumulators to one value of each.
+double folding(const Phase& phase) {
+  constexpr double kAll = 10, kPlace = 30; // the place of the best one takes several steps more
+  double total = kAll;
+  for (const Stmt& s : phase.stmts)
+    if (s.kind == StmtKind::reduce && s.reduce >= ir::ReduceOp::argmax) total += kPlace;
   return total;
 }
 
@@ -230,7 +248,8 @@ LoopPlan plan_loops(const KernelProgram& kernel, const Target& target) {
     if (!phase.inner.empty() && !has_scan(phase) && points_are_independent(phase, kernel)) {
       LaneAnalysis lanes(c.rvar(static_cast<int>(phase.inner.size()) - 1).node(), width);
       double n = hint(phase.inner.back());
-      double cost = points / n * (std::ceil(n / width) * cycles(phase, kernel, lanes, width) + 10);
+      double cost =
+          points / n * (std::ceil(n / width) * cycles(phase, kernel, lanes, width) + folding(phase));
       if (cost < scalar * 1.2) vector = true, scalar = cost;
     }
     plan.vector_phase.push_back(vector);

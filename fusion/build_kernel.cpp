@@ -80,40 +80,86 @@ private:
 
   // --- axes
 
+  /// Calls f(axis, variable) for each variable of a member that runs over an axis.
+  template <class F> void each_variable(const Member& m, const F& f) const {
+    for (size_t k = 0; k < m.axis_of_var.size(); ++k)
+      if (m.axis_of_var[k] >= 0) f(m.axis_of_var[k], c_.var(static_cast<int>(k)));
+    for (size_t k = 0; k < m.axis_of_rvar.size(); ++k)
+      if (m.axis_of_rvar[k] >= 0) f(m.axis_of_rvar[k], c_.rvar(static_cast<int>(k)));
+  }
+  template <class F> void each_load(const F& f) const {
+    for (const Member& m : draft_.members)
+      visit(compute_of(m).loops.body, [&](Expr e) {
+        if (e->op == Op::load) f(m, e, program_.at(e->buffer));
+      });
+  }
+  /// At places that data decides: contiguous along an axis, single elements along those of the places.
+  static bool gathers(Expr load) {
+    return std::any_of(load->indices.begin(), load->indices.end(), has_indirect);
+  }
+
+  /// The votes of what is read at places that data decides. All together have less than one result: elements
+  /// that a vector gathers from lines in the cache take less time than elements that it scatters over as many
+  /// lines of memory. Where results that lie apart along the axis stay in a core's cache, they count as other
+  /// reads do.
+  std::vector<double> gathered_votes() const {
+    std::vector<double> votes(draft_.axes.size(), 0);
+    each_load([&](const Member& m, Expr e, const Buffer& b) {
+      if (!gathers(e)) return;
+      for (size_t d = 0; d < e->indices.size(); ++d)
+        each_variable(m, [&](int axis, SymInt v) { vote_load(votes, axis, e->indices[d], b.strides[d], v); });
+    });
+    for (size_t a = 0; a < votes.size(); ++a)
+      if (votes[a] > 1 && !is_near(static_cast<int>(a))) votes[a] = kGathered;
+    return votes;
+  }
+
+  /// All results along an axis take a part of a core's cache.
+  bool is_near(int axis) const {
+    constexpr int64_t kBytes = 512 << 10;
+    return std::all_of(draft_.members.begin(), draft_.members.end(), [&](const Member& m) {
+      const Buffer& out = program_.at(compute_of(m).output);
+      for (size_t k = 0; k < m.axis_of_var.size(); ++k) {
+        if (m.axis_of_var[k] != axis) continue;
+        const auto bytes = (out.strides[k] * draft_.axes[axis] * SymInt(size_of(out.dtype))).as_constant();
+        if (!bytes || *bytes > kBytes) return false;
+      }
+      return true;
+    });
+  }
+
   /// Outer axes in the order of the results' strides (smallest last), inner axes in the order of the reads'
   /// strides, unless places are counted over them: these are what the model's order makes them.
   void order_axes() {
     size_t n = draft_.axes.size();
-    std::vector<double> weight(n, 0), read(n, 0), gathered(n, 0);
+    std::vector<double> weight = gathered_votes(), read(n, 0);
     const double points = hint(draft_.axes);
+    // Along the axis of gathered elements, which a vector reads at once, what does not depend on it is the
+    // same for all: the places and factors of the elements do not speak for their own axes.
+    const auto most = std::max_element(weight.begin(), weight.end());
+    const int gathered = most != weight.end() && *most >= 1 && !is_short(draft_.axes[most - weight.begin()])
+                             ? static_cast<int>(most - weight.begin())
+                             : -1;
     for (const Member& m : draft_.members) {
-      const Loops& loops = compute_of(m).loops;
       const Buffer& out = program_.at(compute_of(m).output);
       for (size_t k = 0; k < m.axis_of_var.size(); ++k)
         if (m.axis_of_var[k] >= 0) vote(weight, m.axis_of_var[k], out.strides[k], kStored);
-      visit(loops.body, [&](Expr e) {
-        if (e->op != Op::load) return;
-        const Buffer& b = program_.at(e->buffer);
-        // At places that data decides: contiguous along its axis, single elements along those of the places.
-        const bool gathers = std::any_of(e->indices.begin(), e->indices.end(), has_indirect);
-        const bool whole = !gathers && !is_short(product(b.sizes));
-        // What has few elements, as a scale of each channel, is in the cache whatever the order.
-        const double votes = gathers ? 1 : std::min(1.0, hint(b.sizes) / points);
-        for (size_t d = 0; d < e->indices.size(); ++d) {
-          auto add = [&](int axis, SymInt variable) {
-            vote_load(gathers ? gathered : weight, axis, e->indices[d], b.strides[d], variable, votes);
-            if (whole) vote_load(read, axis, e->indices[d], b.strides[d], variable, 1);
-          };
-          for (size_t k = 0; k < m.axis_of_var.size(); ++k)
-            add(m.axis_of_var[k], c_.var(static_cast<int>(k)));
-          for (size_t k = 0; k < m.axis_of_rvar.size(); ++k)
-            add(m.axis_of_rvar[k], c_.rvar(static_cast<int>(k)));
-        }
-      });
     }
-    // All together less than one result: elements that a vector gathers from lines in the cache take less
-    // time than elements that it scatters over as many lines of memory.
-    for (size_t a = 0; a < n; ++a) weight[a] += std::min(gathered[a], 1.0) * kGathered;
+    each_load([&](const Member& m, Expr e, const Buffer& b) {
+      if (gathers(e)) return;
+      bool varies = gathered < 0;
+      each_variable(m, [&](int axis, SymInt v) {
+        for (SymInt index : e->indices) varies |= axis == gathered && depends_on(index, v.node());
+      });
+      const bool whole = !is_short(product(b.sizes));
+      // What has few elements, as a scale of each channel, is in the cache whatever the order.
+      const double votes = std::min(1.0, hint(b.sizes) / points);
+      for (size_t d = 0; d < e->indices.size(); ++d)
+        each_variable(m, [&](int axis, SymInt v) {
+          if (varies) vote_load(weight, axis, e->indices[d], b.strides[d], v, votes);
+          if (whole) vote_load(read, axis, e->indices[d], b.strides[d], v);
+        });
+    });
     std::vector<int> outer, inner;
     for (size_t a = 0; a < n; ++a) (draft_.inner[a] ? inner : outer).push_back(static_cast<int>(a));
     // A small stride weighs most: such an axis goes last. Ties keep the order of the model.
@@ -159,7 +205,7 @@ private:
   }
 
   void vote_load(std::vector<double>& weight, int axis, SymInt index, SymInt stride, SymInt variable,
-                 double votes) const {
+                 double votes = 1) const {
     if (axis < 0) return;
     auto affine = affine_in(index, variable.node());
     if (affine && !affine->coefficient.is(0)) vote(weight, axis, affine->coefficient * stride, votes);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/tasks.h"
 #include "extern_kernels/host/tf_idf.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -36,8 +37,13 @@ public:
     const auto length = static_cast<size_t>(rows == 0 ? 0 : x.numel() / rows),
                columns = static_cast<size_t>(y.sizes.back());
     auto* out = static_cast<float*>(y.data);
-    for (size_t r = 0; r < static_cast<size_t>(rows); ++r)
-      counter_.count(std::span(tokens).subspan(r * length, length), {out + r * columns, columns});
+    // Rows enough for a task to take longer than to hand it to another thread.
+    constexpr size_t kTokens = 1 << 10, kColumns = 1 << 14;
+    const size_t grain = std::min(kTokens / (length + 1), kColumns / columns) + 1;
+    share(rows, static_cast<int64_t>(grain), [&](int64_t begin, int64_t end) {
+      for (auto r = static_cast<size_t>(begin); r < static_cast<size_t>(end); ++r)
+        counter_.count(std::span(tokens).subspan(r * length, length), {out + r * columns, columns});
+    });
   }
 
 private:

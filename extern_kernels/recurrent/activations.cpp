@@ -55,15 +55,46 @@ template <int B>
   }
 }
 
+/// h' = (1 - z) * candidate + z * h
+template <int B>
+[[gnu::always_inline]] inline void gru_body(const float* sums, const float* input, int64_t stride,
+                                            const float* bias, const float* h, float* h_after) {
+  constexpr int64_t kLanes = B / 4;
+  static_assert(kPlainUnits % kLanes == 0);
+  for (int64_t u = 0; u < kPlainUnits; u += kLanes) {
+    typename VectorOf<B>::Lanes product[3], given[3], add, before;
+    for (int64_t g = 0; g < 3; ++g) {
+      __builtin_memcpy(&product[g], sums + g * kPlainUnits + u, sizeof product[g]);
+      __builtin_memcpy(&given[g], input + g * stride + u, sizeof given[g]);
+    }
+    __builtin_memcpy(&add, bias + u, sizeof add);
+    __builtin_memcpy(&before, h + u, sizeof before);
+    typename VectorOf<B>::Lanes update = product[0] + given[0], reset = product[1] + given[1];
+    sigmoid_of<B>(update);
+    sigmoid_of<B>(reset);
+    typename VectorOf<B>::Lanes candidate = given[2] + reset * (product[2] + add);
+    tanh_of<B>(candidate);
+    const typename VectorOf<B>::Lanes after = (1 - update) * candidate + update * before;
+    __builtin_memcpy(h_after + u, &after, sizeof after);
+  }
+}
+
 void sigmoid_plain(float* x, int64_t n) { apply_body<16, false>(x, n); }
 void tanh_plain(float* x, int64_t n) { apply_body<16, true>(x, n); }
 void lstm_plain(const float* s, const float* x, int64_t stride, float* c, float* h) {
   lstm_body<16>(s, x, stride, c, h);
 }
+void gru_plain(const float* s, const float* x, int64_t stride, const float* b, const float* h, float* to) {
+  gru_body<16>(s, x, stride, b, h, to);
+}
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) void lstm_avx2(const float* s, const float* x, int64_t stride, float* c,
                                                    float* h) {
   lstm_body<32>(s, x, stride, c, h);
+}
+__attribute__((target("avx2,fma"))) void gru_avx2(const float* s, const float* x, int64_t stride,
+                                                  const float* b, const float* h, float* to) {
+  gru_body<32>(s, x, stride, b, h, to);
 }
 __attribute__((target("avx2,fma"))) void sigmoid_avx2(float* x, int64_t n) { apply_body<32, false>(x, n); }
 __attribute__((target("avx2,fma"))) void tanh_avx2(float* x, int64_t n) { apply_body<32, true>(x, n); }
@@ -73,6 +104,10 @@ TBX_AVX512 void tanh_avx512(float* x, int64_t n) { apply_body<64, true>(x, n); }
 TBX_AVX512 void lstm_avx512(const float* s, const float* x, int64_t stride, float* c, float* h) {
   lstm_body<64>(s, x, stride, c, h);
 }
+TBX_AVX512 void gru_avx512(const float* s, const float* x, int64_t stride, const float* b, const float* h,
+                           float* to) {
+  gru_body<64>(s, x, stride, b, h, to);
+}
 #undef TBX_AVX512
 #endif
 
@@ -80,14 +115,15 @@ struct Functions {
   void (*sigmoid)(float*, int64_t);
   void (*tanh)(float*, int64_t);
   void (*lstm)(const float*, const float*, int64_t, float*, float*);
+  void (*gru)(const float*, const float*, int64_t, const float*, const float*, float*);
 };
 
 Functions best_functions() {
 #if defined(__x86_64__)
-  if (host_isa() == Isa::avx512) return {sigmoid_avx512, tanh_avx512, lstm_avx512};
-  if (host_isa() == Isa::avx2) return {sigmoid_avx2, tanh_avx2, lstm_avx2};
+  if (host_isa() == Isa::avx512) return {sigmoid_avx512, tanh_avx512, lstm_avx512, gru_avx512};
+  if (host_isa() == Isa::avx2) return {sigmoid_avx2, tanh_avx2, lstm_avx2, gru_avx2};
 #endif
-  return {sigmoid_plain, tanh_plain, lstm_plain};
+  return {sigmoid_plain, tanh_plain, lstm_plain, gru_plain};
 }
 
 const Functions& functions() {
@@ -126,6 +162,11 @@ void apply(const Activation& activation, float* x, int64_t n) {
 
 void plain_lstm_cell(const float* sums, const float* input, int64_t stride, float* c, float* h) {
   functions().lstm(sums, input, stride, c, h);
+}
+
+void plain_gru_cell(const float* sums, const float* input, int64_t stride, const float* bias, const float* h,
+                    float* h_after) {
+  functions().gru(sums, input, stride, bias, h, h_after);
 }
 
 void apply(const Activation& activation, double* x, int64_t n) {

@@ -14,11 +14,13 @@ struct CellOptions {
   double clip = std::numeric_limits<double>::infinity(); ///< bound of what goes into an activation
   bool input_forget = false;
 
-  /// The usual activations of an LSTM and nothing else.
-  bool is_plain() const {
+  /// The usual activations of a GRU's gates and nothing else.
+  bool has_plain_gates() const {
     return f.kind == ActivationKind::sigmoid && g.kind == ActivationKind::tanh &&
-           h.kind == ActivationKind::tanh && clip == std::numeric_limits<double>::infinity() && !input_forget;
+           clip == std::numeric_limits<double>::infinity();
   }
+  /// The same of an LSTM.
+  bool is_plain() const { return has_plain_gates() && h.kind == ActivationKind::tanh && !input_forget; }
 };
 
 /// Values of `U` units; peepholes null where there are none.

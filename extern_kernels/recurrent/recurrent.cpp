@@ -309,10 +309,13 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
   auto time_of = [&](int64_t row) {
     return layer_.reverse[static_cast<size_t>(d)] ? length_of(r, row) - 1 - s : s;
   };
+  auto input_of = [&](int64_t row, int64_t unit) {
+    return x + time_of(row) * r.step_stride + row * r.row_stride + unit;
+  };
   /// The input's share of `count` gates for `U` units from `first`, gate by gate; adds it to `to`.
   auto add_input = [&]<int U>(std::integral_constant<int, U>, int64_t row, int gate, int count, int64_t first,
                               T* to) {
-    const T* at = x + time_of(row) * r.step_stride + row * r.row_stride + gate * r.hidden + first;
+    const T* at = input_of(row, gate * r.hidden + first);
     const int64_t n = std::min<int64_t>(U, r.hidden - first);
     for (int g = 0; g < count; ++g, at += r.hidden, to += U)
       if (n == U)
@@ -352,9 +355,8 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
     cells(kOne, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
       if constexpr (std::is_same_v<T, float> && kLanes == kPlainUnits) {
         if (plain && unit + kLanes <= r.hidden) {
-          const float* input = x + time_of(row) * r.step_stride + row * r.row_stride + unit;
           float* c = r.buffer(kC, d, row) + unit;
-          return plain_lstm_cell(sums, input, r.hidden, c, r.buffer(next, d, row) + unit);
+          return plain_lstm_cell(sums, input_of(row, unit), r.hidden, c, r.buffer(next, d, row) + unit);
         }
       }
       add_input(kOne, row, 0, 4, unit, sums);
@@ -363,6 +365,10 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
     break;
   case Kind::gru_linear:
     cells(kOne, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
+      if constexpr (std::is_same_v<T, float> && kLanes == kPlainUnits)
+        if (o.has_plain_gates() && unit + kLanes <= r.hidden)
+          return plain_gru_cell(sums, input_of(row, unit), r.hidden, r.parameter(kBias, d) + unit,
+                                r.buffer(old, d, row) + unit, r.buffer(next, d, row) + unit);
       T input[3 * kLanes] = {};
       add_input(kOne, row, 0, 3, unit, input);
       gru_cell<kLanes>(o, sums, input, r.parameter(kBias, d) + unit, state(row, unit));

@@ -82,3 +82,35 @@ def test_weights(tokens: type, mode: str, weights: list[float] | None, rows: int
 def test_what_is_refused(tokens: type, attributes: dict[str, object], text: str) -> None:
     with pytest.raises(tensorbox.ModelError, match=text):
         session_of(tokens, ["n"], **{"mode": "TFIDF", "min_gram_length": 1, "max_gram_length": 2} | attributes)
+
+
+@pytest.mark.parametrize("tokens", [int, str])
+@pytest.mark.parametrize(("rows", "length"), [(1, 3000), (300, 40), (2000, 1)])
+def test_a_large_vocabulary(tokens: type, rows: int, length: int) -> None:
+    """Of numbers far from each other, in as many rows as threads share."""
+    rng = np.random.default_rng(rows)
+    known = np.unique(rng.integers(-(2**62), 2**62, 900))
+    singles, pairs = known[:700], rng.choice(known, (1500, 2))
+    pairs = np.unique(pairs, axis=0)
+    pool = np.concatenate([singles, pairs.ravel()]).tolist()
+    columns = rng.permutation(len(singles) + len(pairs))
+    named = {"pool_int64s": pool} if tokens is int else {"pool_strings": [str(p) for p in pool]}
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2,
+                            max_skip_count=0, ngram_counts=[0, len(singles)], ngram_indexes=columns.tolist(), **named)
+    kind = TensorProto.INT64 if tokens is int else TensorProto.STRING
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", kind, [rows, length])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    x = rng.choice(np.concatenate([known, known + 1]), (rows, length))
+    at = rng.integers(0, max(1, length - 1), rows)
+    if length > 1:  # pairs of the vocabulary, of which chance makes few
+        x[np.arange(rows)[:, None], at[:, None] + [0, 1]] = pairs[rng.integers(0, len(pairs), rows)]
+    of_gram = {tuple(np.atleast_1d(g)): columns[i] for i, g in enumerate([*singles, *pairs])}
+    want = np.zeros((rows, len(columns)), np.float32)
+    for r, row in enumerate(x):
+        for gram in [*((t,) for t in row), *itertools.pairwise(row)]:
+            if gram in of_gram:
+                want[r, of_gram[gram]] += 1
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    got = tensorbox.Session(model, threads=2).run({"x": given(tokens, x)})["y"]
+    assert want.sum() > rows * length / 5
+    np.testing.assert_array_equal(got, want)

@@ -29,6 +29,18 @@ def test_grid_sample(mode: str, padding: str, seed: int) -> None:
     compare(model, inputs, rtol=1e-3, atol=1e-4, engine="ort" if (mode, padding) == ("cubic", "border") else "any")
 
 
+@pytest.mark.parametrize("channels", [8, 24, 33])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_grid_sample_of_many_channels(mode: str, channels: int) -> None:
+    """Vectors have the channels of a position."""
+    rng = np.random.default_rng(channels)
+    for size, places in (((1, 1), (1, 1)), ((9, 7), (1, 17)), ((12, 16), (40, 33)), ((20, 20), (0, 4))):
+        inputs = {"X": floats(rng, 2, channels, *size),
+                  "grid": rng.uniform(-1.3, 1.3, (2, *places, 2)).astype(np.float32)}
+        model = model_of("GridSample", inputs, ["Y"], 20, mode=mode, padding_mode="zeros")
+        compare(model, inputs, rtol=1e-3, atol=1e-4, engine="ort")
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_col2im(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -79,6 +91,18 @@ def test_roi_align(mode: str, seed: int) -> None:
                      spatial_scale=float(rng.choice([0.5, 1.0])), **attributes)
     # onnx.reference moves the boxes of opset 10 by half a pixel, as only opset 16 has it.
     compare(model, inputs, engine="ort" if opset == 10 else "any")
+
+
+@pytest.mark.parametrize("channels", [8, 33, 64])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_roi_align_of_many_channels(mode: str, channels: int) -> None:
+    """Vectors have the channels of a bin."""
+    rng = np.random.default_rng(channels)
+    for count, bins in ((0, 7), (1, 1), (5, 7), (9, 14), (400, 3)):
+        inputs = {"X": floats(rng, 2, channels, 8, 10), "rois": regions(rng, count), "batch": rng.integers(0, 2, count)}
+        model = model_of("RoiAlign", inputs, ["Y"], 16, mode=mode, output_height=bins, output_width=bins,
+                         sampling_ratio=2, spatial_scale=0.5)
+        compare(model, inputs, engine="ort")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

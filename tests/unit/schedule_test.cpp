@@ -452,6 +452,57 @@ TEST(Schedule, ResultsAreWrittenAlongMemoryWhereReadsAreGathered) {
   EXPECT_EQ(ir::to_string(kernel.outer), "[24, 256]") << ir::to_string(kernel);
 }
 
+/// Axes of the loops of the last group.
+std::string last_axes(const GraphHelper& h) {
+  return ir::to_string(std::get<ir::KernelProgram>(schedule_of(h).groups.back().what).outer);
+}
+
+// The places and factors of what is gathered lie along another axis than the elements that are: a vector
+// reads the elements of a place at once, for all of which these are the same.
+TEST(Schedule, PlacesDoNotSpeakAgainstTheAxisOfWhatIsGathered) {
+  GraphHelper h;
+  const ValueId x = h.input("x", DType::f32, {1, 24, 40, 40}),
+                grid = h.input("g", DType::f32, {1, 300, 4, 2});
+  h.output(h.node("GridSample", {x, grid}));
+  const Schedule s = schedule_of(h);
+  int gathered = 0;
+  for (const Group& g : s.groups) {
+    const auto& kernel = std::get<ir::KernelProgram>(g.what);
+    if (kernel.outer.size() != 3) continue;
+    EXPECT_EQ(ir::to_string(kernel.outer), "[300, 4, 24]");
+    ++gathered;
+  }
+  EXPECT_EQ(gathered, 1) << to_string(s);
+}
+
+// Many reads along one axis against one result along another: it counts whether the results that a vector
+// scatters stay in a cache.
+TEST(Schedule, ResultsAreScatteredInACacheWhereManyReadsAreGathered) {
+  auto turned = [](int64_t rows) {
+    GraphHelper h;
+    const ValueId x = h.input("x", DType::f32, {64, 24});
+    ValueId sum = -1;
+    for (const char* name : {"a", "b", "c", "d", "e"}) {
+      const ValueId read = h.node("Gather", {x, h.input(name, DType::i64, {rows})});
+      sum = sum < 0 ? read : h.node("Add", {sum, read});
+    }
+    h.output(h.node("Transpose", {sum}, {{"perm", std::vector<int64_t>{1, 0}}}));
+    return last_axes(h);
+  };
+  EXPECT_EQ(turned(256), "[256, 24]");
+  EXPECT_EQ(turned(65536), "[24, 65536]");
+}
+
+TEST(Schedule, BinsOfARegionAreWrittenChannelByChannel) {
+  GraphHelper h;
+  const ValueId x = h.input("x", DType::f32, {1, 64, 20, 20}), rois = h.input("r", DType::f32, {50, 4}),
+                batch = h.input("b", DType::i64, {50});
+  constexpr int64_t bins = 7;
+  h.output(h.node("RoiAlign", {x, rois, batch},
+                  {{"output_height", bins}, {"output_width", bins}, {"sampling_ratio", int64_t{2}}}));
+  EXPECT_EQ(last_axes(h), "[50, 7, 7, 64]");
+}
+
 // Slices of one tensor differ in where they begin: one function serves all.
 TEST(Schedule, SlicesThatDifferInTheirBeginningShareOneFunction) {
   GraphHelper h;

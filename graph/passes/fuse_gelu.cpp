@@ -104,7 +104,7 @@ int fuse_gelu(Graph& graph) {
         match = gelu_of(e, leaves);
       }
     }
-    if (!match || !keeps_rank(graph, node, match->first)) continue;
+    if (!match || !keeps_rank(e, node, match->first)) continue;
     e.become(node, "Gelu", 20, {match->first}, {{"approximate", std::string(match->second)}});
     ++count;
   }

@@ -74,7 +74,7 @@ int fuse_rms_norm(Graph& graph) {
         if (!widened || graph.at(widened->inputs[0]).type.dtype != graph.at(normal).type.dtype) continue;
         x = widened->inputs[0];
       }
-      if (!is_vector_over_last(graph, scale, x) || !keeps_rank(graph, node, x)) continue;
+      if (!is_vector_over_last(graph, scale, x) || !keeps_rank(e, node, x)) continue;
       e.become(node, "RMSNormalization", 23, {x, scale},
                {{"axis", int64_t{-1}}, {"epsilon", static_cast<float>(match->epsilon)}});
       ++count;

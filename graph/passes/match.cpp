@@ -69,6 +69,20 @@ const Tensor* f32_constant(const Graph& graph, ValueId id) {
   return t && t->dtype == DType::f32 ? t.get() : nullptr;
 }
 
+bool keeps_digits(const Tensor& before, const Tensor& after) {
+  constexpr float kLeast = 0x1p-100f; // what is less beside it does not count
+  auto largest = [](const Tensor& t) {
+    float most = 0;
+    for (float v : t.as<float>()) {
+      if (!std::isfinite(v)) return v;
+      most = std::max(most, std::fabs(v));
+    }
+    return most;
+  };
+  const float was = largest(before), is = largest(after);
+  return std::isfinite(is) && (was < kLeast || is >= kLeast);
+}
+
 bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
   if (id < 0 || !graph.at(id).constant) return false;
   const Tensor& t = *graph.at(id).constant;
@@ -77,9 +91,27 @@ bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
          t.dtype == graph.at(x).type.dtype;
 }
 
-bool keeps_rank(const Graph& graph, const Node& node, ValueId x) {
-  const auto &result = graph.at(node.outputs[0]).type.shape, &shape = graph.at(x).type.shape;
-  return !result || !shape || result->size() == shape->size();
+namespace {
+
+/// The most dimensions of a constant that is read on the way from `x` to `node`.
+size_t rank_of_constants(Editor& e, const Node& node, ValueId x) {
+  size_t rank = 0;
+  for (ValueId id : node.inputs) {
+    if (id < 0 || id == x) continue;
+    if (const auto& constant = e.graph.at(id).constant)
+      rank = std::max(rank, constant->dims.size());
+    else if (const Node* before = e.producer(id))
+      rank = std::max(rank, rank_of_constants(e, *before, x));
+  }
+  return rank;
+}
+
+} // namespace
+
+bool keeps_rank(Editor& e, const Node& node, ValueId x) {
+  const auto &result = e.graph.at(node.outputs[0]).type.shape, &shape = e.graph.at(x).type.shape;
+  if (result && shape) return result->size() == shape->size();
+  return rank_of_constants(e, node, x) <= (shape ? shape->size() : 0);
 }
 
 std::vector<int64_t> transpose_order(const Graph& graph, const Node& node) {

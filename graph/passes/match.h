@@ -49,12 +49,16 @@ bool about(std::optional<double> v, double wanted);
 /// The f32 constant behind `id`; nullptr when it is none.
 const Tensor* f32_constant(const Graph& graph, ValueId id);
 
+/// False when numbers of f32 that were multiplied left its range, upwards or all of them to where it has
+/// fewer digits.
+bool keeps_digits(const Tensor& before, const Tensor& after);
+
 /// True when `id` is a constant vector over the last dimension of `x` and of its type.
 bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x);
 
-/// False when the result of `node` is known to have more dimensions than `x`: numbers that a pattern
-/// multiplies by or adds may be constants of more dimensions than what they meet.
-bool keeps_rank(const Graph& graph, const Node& node, ValueId x);
+/// False when the result of `node`, the last one of a pattern over `x`, may have more dimensions than `x`:
+/// numbers that the pattern multiplies by or adds may be constants of more dimensions than what they meet.
+bool keeps_rank(Editor& e, const Node& node, ValueId x);
 
 /// The order of a Transpose, which is reversed when it names none; empty when it is no permutation (the
 /// lowering reports that) or the rank is unknown.

@@ -22,7 +22,7 @@ Node* Editor::producer(ValueId id) {
 
 Node* Editor::producer(ValueId id, const char* op_type) {
   Node* node = producer(id);
-  return node && node->domain.empty() && node->op_type == op_type ? node : nullptr;
+  return node && node->domain.empty() && node->op_type == op_type && !places_operand(*node) ? node : nullptr;
 }
 
 std::optional<double> Editor::number(ValueId id) const {
@@ -67,6 +67,10 @@ const Tensor* f32_constant(const Graph& graph, ValueId id) {
   if (id < 0) return nullptr;
   const auto& t = graph.at(id).constant;
   return t && t->dtype == DType::f32 ? t.get() : nullptr;
+}
+
+bool places_operand(const Node& node) {
+  return node.opset < 7 && node.attributes.contains("broadcast") && node.attributes.contains("axis");
 }
 
 bool keeps_digits(const Tensor& before, const Tensor& after) {

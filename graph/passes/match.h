@@ -18,7 +18,7 @@ public:
 
   /// The node that makes `id`; nullptr where none does.
   Node* producer(ValueId id);
-  /// The same where it is an ai.onnx operator of that name; nullptr otherwise.
+  /// The same where it is an ai.onnx operator of that name that broadcasts as numpy does; nullptr otherwise.
   Node* producer(ValueId id, const char* op_type);
   /// Uses of a value as node input, by subgraphs and as graph output.
   int uses(ValueId id) const { return uses_[id]; }
@@ -48,6 +48,10 @@ bool about(std::optional<double> v, double wanted);
 
 /// The f32 constant behind `id`; nullptr when it is none.
 const Tensor* f32_constant(const Graph& graph, ValueId id);
+
+/// An Add, Mul, ... of opsets 1 to 6, as functions may have them, which says itself where the dimensions of
+/// its second operand are.
+bool places_operand(const Node& node);
 
 /// False when numbers of f32 that were multiplied left its range, upwards or all of them to where it has
 /// fewer digits.

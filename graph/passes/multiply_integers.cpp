@@ -215,7 +215,9 @@ private:
                transposed = gemm && attribute_or<int64_t>(node, "transB", 0) != 0;
     const int64_t axis = b.axis < 0 ? b.axis + static_cast<int64_t>(b_rank) : b.axis;
     // Scales of several columns.
-    if (b.scale->numel() > 1 && (b_rank != 2 || axis != (transposed ? 0 : 1))) return {};
+    if (b.scale->numel() > 1 && (b_rank != 2 || axis != (transposed ? 0 : 1) ||
+                                 !(*g_.at(b.values).type.shape)[axis].is(b.scale->numel())))
+      return {};
     if (a_rank < 1 || b_rank < 1 || (b.scale->numel() > 1 && a_rank < 2)) return {};
     ValueId bias = -1;
     if (gemm) {

@@ -211,3 +211,46 @@ def test_scales_of_attention_without_a_product() -> None:
     p = np.exp(q.astype(np.float64) @ k)
     big = np.float32(1e25)
     check(model, {"q0": q * big, "k0": k * big, "v": v}, p / p.sum(-1, keepdims=True) @ v, 1e-4)
+
+
+OLD = 6  # the last opset whose Add and Mul have an attribute `axis`
+
+
+def old_function(op: str) -> onnx.FunctionProto:
+    """One of an old opset in a model of a new one: the second operand is for the first dimension."""
+    node = onnx.helper.make_node(op, ["a", "c"], ["b"], broadcast=1, axis=0)
+    return onnx.helper.make_function("old", op, ["a", "c"], ["b"], [node], [onnx.helper.make_opsetid("", OLD)])
+
+
+def with_old(model: onnx.ModelProto, *ops: str) -> onnx.ModelProto:
+    model.functions.extend(old_function(op) for op in ops)
+    model.opset_import.append(onnx.helper.make_opsetid("old", 1))
+    return model
+
+
+def test_old_bias_behind_a_product() -> None:
+    """As many rows as columns: the bias is one of rows all the same, before a scale and before heads."""
+    x, w, c = floats(3, 4), floats(4, 3), np.array([10, 20, 30], np.float32)
+    want = (x.astype(np.float64) @ w + c[:, None]) * 3
+    text = "g (float[3, 4] x) => (float[{}] y) <float s = {{3}}, int64[2] seen = {{9, 1}}> {{ a = MatMul(x, w)\n b = old.Add(a, c)\n"
+    check(with_old(model_of(text.format("3, 3") + "y = Mul(b, s) }", {"w": w, "c": c}), "Add"), {"x": x}, want)
+    two = model_of(text.format("9, 1") + "d = Reshape(b, seen)\n e = MatMul(x, v)\n f = old.Add(e, c)\n h = Reshape(f, seen)\n y = Add(d, h) }",
+                   {"w": w, "v": w * 2, "c": c})
+    check(with_old(two, "Add"), {"x": x}, (x.astype(np.float64) @ w * 3 + 2 * c[:, None]).reshape(9, 1))
+
+
+def test_old_scale_of_a_norm() -> None:
+    x, s = floats(3, 3, seed=2), np.array([1, 2, 3], np.float32)
+    model = model_of("""g (float[3, 3] x) => (float[3, 3] y) <float epsilon = {0.00001}> {
+  m = ReduceMean<axes = [-1]>(x)
+  d = Sub(x, m)
+  p = Mul(d, d)
+  v = ReduceMean<axes = [-1]>(p)
+  w = Add(v, epsilon)
+  q = Sqrt(w)
+  n = Div(d, q)
+  k = old.Mul(n, s)
+  y = Add(k, s) }""", {"s": s})
+    d = x - x.mean(-1, keepdims=True, dtype=np.float64)
+    want = d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * s[:, None] + s
+    check(with_old(model, "Mul"), {"x": x}, want, 1e-4)

@@ -30,7 +30,7 @@ std::optional<Match> normalised(Editor& e, ValueId id) {
   };
   Node* pow = e.producer(squared, "Pow");
   Node* mul = e.producer(squared, "Mul");
-  bool square = (pow && about(e.number(pow->inputs[1]), 2) && is_centred(pow->inputs[0])) ||
+  bool square = (pow && e.is_number(pow->inputs[1], 2) && is_centred(pow->inputs[0])) ||
                 (mul && mul->inputs[0] == mul->inputs[1] && is_centred(mul->inputs[0]));
   if (!square) return std::nullopt;
   return Match{x, *e.number(split->first)};

@@ -32,6 +32,12 @@ std::optional<double> Editor::number(ValueId id) const {
   return element_as_double(*t, 0);
 }
 
+bool Editor::is_number(ValueId id, double wanted) const {
+  const std::optional<double> v = number(id);
+  if (!v || graph.at(id).constant->dtype != DType::f64) return v && about(*v, wanted);
+  return std::fabs(*v - wanted) <= 1e-15 * std::fabs(wanted);
+}
+
 void Editor::become(Node& node, const char* op_type, int opset, std::vector<ValueId> inputs,
                     std::map<std::string, Attribute> attributes) {
   for (ValueId id : node.inputs)
@@ -164,11 +170,12 @@ void replace_values(Graph& graph, std::vector<ValueId> stands_for) {
   }
 }
 
-bool about(std::optional<double> v, double wanted) {
-  if (!v) return false;
-  for (DType half : {DType::f16, DType::bf16})
-    if (*v == decode_float(half, encode_float(half, static_cast<float>(wanted)))) return true;
-  return std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted);
+bool about(double v, double wanted) {
+  auto rounded = [wanted](DType half) {
+    return decode_float(half, encode_float(half, static_cast<float>(wanted)));
+  };
+  if (v == rounded(DType::bf16) || v == rounded(DType::f16)) return true;
+  return rounded(DType::bf16) != wanted && std::fabs(v - wanted) <= 1e-4 * std::fabs(wanted);
 }
 
 } // namespace tbx::graph

@@ -24,6 +24,8 @@ public:
   int uses(ValueId id) const { return uses_[id]; }
   /// The number of a constant of one element, as double; nullopt when it is none.
   std::optional<double> number(ValueId id) const;
+  /// Whether it is `wanted`, to the digits of its type: see about(), which f64 is held to all of its own.
+  bool is_number(ValueId id, double wanted) const;
   /// Turns `node` into `op_type` over `inputs`; its output stays. For the last node of a pattern: everything
   /// the pattern reads is made before it.
   void become(Node& node, const char* op_type, int opset, std::vector<ValueId> inputs,
@@ -42,9 +44,9 @@ private:
   std::vector<int> uses_;
 };
 
-/// True when `v` is within one part in 10^4 of `wanted`, or `wanted` rounded to f16 or bf16, as exporters
-/// write it into models of halves.
-bool about(std::optional<double> v, double wanted);
+/// True when `v` is `wanted` as exporters write it: exactly where 8 bits hold it, as a half or an exponent
+/// of 2; of what has more digits some, within one part in 10^4, or as many as f16 or bf16 have.
+bool about(double v, double wanted);
 
 /// The f32 constant behind `id`; nullptr when it is none.
 const Tensor* f32_constant(const Graph& graph, ValueId id);

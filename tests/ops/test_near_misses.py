@@ -3,6 +3,7 @@ scores more, sums and factors beyond the range of a type. Against numpy in float
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -254,3 +255,51 @@ def test_old_scale_of_a_norm() -> None:
     d = x - x.mean(-1, keepdims=True, dtype=np.float64)
     want = d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * s[:, None] + s
     check(with_old(model, "Mul"), {"x": x}, want, 1e-4)
+
+
+GELU = """g ({0}[n] x) => ({0}[n] y) <{0} half = {{{1}}}, {0} one = {{{2}}}, {0} root = {{{3}}}>
+{{ a = Div(x, root)
+  b = Erf(a)
+  c = Add(b, one)
+  d = Mul(x, c)
+  y = Mul(d, half) }}"""
+erf = np.vectorize(math.erf)
+
+
+@pytest.mark.parametrize("numbers", [(0.5, 1, math.sqrt(2)), (0.5, 1, 1.41421), (0.50004, 1, math.sqrt(2)), (0.5, 1.00005, math.sqrt(2))])
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_numbers_of_a_gelu(numbers: tuple[float, float, float], kind: str) -> None:
+    """A number with few digits is what the model says, in double; one that is not a half is none in float either."""
+    half, one, root = (np.float64(np.float32(v)) if kind == "float" else v for v in numbers)
+    x = np.linspace(-4, 4, 65).astype(np.float32 if kind == "float" else np.float64)
+    want = x * (erf(x.astype(np.float64) / root) + one) * half
+    tolerance = 1e-12 if kind == "double" else 1e-5
+    for mode in MODES:
+        got = tensorbox.Session(model_of(GELU.format(kind, *map(repr, map(float, (half, one, root)))), {}), **mode).run({"x": x})["y"]
+        np.testing.assert_allclose(got, want, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("exponent", [2.0, 1.9999, 2.0001])
+def test_exponents_near_two(exponent: float) -> None:
+    """No power of a negative number but by an integer, so no norm either."""
+    model = model_of(f"""g (float[2, 4] x) => (float[2, 4] y) <float p = {{{exponent}}}, float epsilon = {{0.00001}}> {{
+  a = Pow(x, p)
+  m = ReduceMean<axes = [-1]>(a)
+  b = Add(m, epsilon)
+  q = Sqrt(b)
+  n = Div(x, q)
+  y = Mul(n, s) }}""", {"s": floats(4)})
+    x = floats(2, 4)
+    x[1] *= -1
+    with np.errstate(invalid="ignore"):
+        want = x / np.sqrt((x.astype(np.float64) ** exponent).mean(-1, keepdims=True) + 1e-5) * floats(4)
+    assert np.isnan(want[1]).all() == (exponent != 2)
+    check(model, {"x": x}, want)
+
+
+def test_hard_swish_of_doubles() -> None:
+    model = model_of("""g (double[n] x) => (double[n] y) {
+  h = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)
+  y = Mul(x, h) }""", {})
+    x = np.linspace(-4, 4, 65)
+    check(model, {"x": x}, x * np.clip(np.float64(np.float32(0.16666667)) * x + 0.5, 0, 1), 1e-12)

@@ -303,3 +303,26 @@ def test_hard_swish_of_doubles() -> None:
   y = Mul(x, h) }""", {})
     x = np.linspace(-4, 4, 65)
     check(model, {"x": x}, x * np.clip(np.float64(np.float32(0.16666667)) * x + 0.5, 0, 1), 1e-12)
+
+
+@pytest.mark.parametrize(("node", "scale", "bias", "words"), [
+    ("LayerNormalization(x, s, b)", (3, 1, 1, 4), (4,), "the scale of rank 4 for data of rank 3"),
+    ("LayerNormalization(x, s, b)", (4,), (3, 5, 4), "dimension 3 of the bias cannot be broadcast to 1"),
+    ("LayerNormalization(x, s, b)", (7, 4), (4,), "dimension 7 of the scale cannot be broadcast to 5"),
+    ("InstanceNormalization(x, s, b)", (1,), (5,), "a scale of 1 elements for 5 channels"),
+    ("InstanceNormalization(x, s, b)", (5,), (6,), "a bias of 6 elements for 5 channels")])
+def test_norms_that_their_numbers_make_larger(node: str, scale: tuple[int, ...], bias: tuple[int, ...], words: str) -> None:
+    """What scales a norm is repeated, never the norm; no data is read beyond it."""
+    for shape in ("1, 5, 4", "n, c, d"):
+        model = model_of(f"g (float[{shape}] x) => (float[p, q, r] y) {{ y = {node} }}", {"s": floats(*scale), "b": floats(*bias)})
+        with pytest.raises(tensorbox.ModelError, match=words if shape[0] == "1" else "'y'"):
+            tensorbox.Session(model, compile=False).run({"x": floats(1, 5, 4)})
+
+
+@pytest.mark.parametrize("scale", [(4,), (5, 4), (5, 1), (1, 1, 4), (2, 1, 1), (1,)])
+def test_norms_whose_numbers_are_repeated(scale: tuple[int, ...]) -> None:
+    model = model_of("g (float[n, c, 4] x) => (float[n, c, 4] y) { y = LayerNormalization(x, s, b) }",
+                     {"s": floats(*scale), "b": floats(*scale, seed=1)})
+    x = floats(2, 5, 4)
+    d = x - x.mean(-1, keepdims=True, dtype=np.float64)
+    check(model, {"x": x}, d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * floats(*scale) + floats(*scale, seed=1), 1e-4)

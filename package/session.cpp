@@ -190,7 +190,7 @@ namespace {
 /// What lies at `data` of an output, or will; nothing where that is nowhere.
 std::span<const std::byte> memory_at(const void* data, const OutputTensor& o) {
   if (!data) return {};
-  const int64_t bytes = o.strings ? static_cast<int64_t>(sizeof *o.strings)
+  const int64_t bytes = o.strings ? static_cast<int64_t>(sizeof(std::vector<std::string>))
                                   : checked_numel(o.dims) * size_of(static_cast<DType>(o.type));
   return {static_cast<const std::byte*>(data), static_cast<size_t>(bytes)};
 }

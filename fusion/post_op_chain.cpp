@@ -133,9 +133,11 @@ void append_step(std::vector<PostOp>& steps, PostOp step) {
     return;
   }
   if (!is_linear(last)) return steps.push_back(step);
-  const double alpha = double{last.alpha} * step.alpha, beta = double{last.beta} * step.alpha + step.beta;
-  last.alpha = static_cast<float>(alpha);
-  last.beta = static_cast<float>(beta);
+  const auto alpha = static_cast<float>(double{last.alpha} * step.alpha);
+  const auto beta = static_cast<float>(double{last.beta} * step.alpha + step.beta);
+  if (!std::isnormal(alpha) || !std::isfinite(beta)) return steps.push_back(step);
+  last.alpha = alpha;
+  last.beta = beta;
 }
 
 ChainMatcher::ChainMatcher(Expr root, Expr product, bool integers)
@@ -191,7 +193,8 @@ std::optional<Link> ChainMatcher::binary_link(Expr cur, Expr user) const {
     case Op::sub:
       return side == 0 ? Link{user, {PostOp::linear, 1, -value}} : Link{user, {PostOp::linear, -1, value}};
     case Op::div:
-      if (side != 0) return std::nullopt;
+      // The inverse of what is hardly a number is infinite, or has fewer digits.
+      if (side != 0 || !std::isnormal(1 / value)) return std::nullopt;
       return Link{user, {PostOp::linear, 1 / value, 0}};
     default: return std::nullopt;
     }

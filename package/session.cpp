@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -15,6 +16,7 @@
 #include "package/guarded.h"
 #include "package/session_impl.h"
 #include "package/value_api.h"
+#include "runtime/memory.h"
 #include "runtime/shape_plan.h"
 #include "runtime/sources.h"
 
@@ -184,6 +186,36 @@ std::vector<OnnxValue> Session::Impl::run_value_session(const Given& given,
   return result;
 }
 
+namespace {
+
+/// What lies at `data` of an output, or will; nothing where that is nowhere.
+std::span<const std::byte> memory_at(const void* data, const OutputTensor& o) {
+  if (!data) return {};
+  const int64_t bytes = o.strings ? static_cast<int64_t>(sizeof(std::vector<std::string>))
+                                  : checked_numel(o.dims) * size_of(static_cast<DType>(o.type));
+  return {static_cast<const std::byte*>(data), static_cast<size_t>(bytes)};
+}
+
+/// Writes outputs, which have memory of their own, into the views that have some, whose types and shapes are
+/// theirs.
+void write_into(const std::vector<OutputTensor>& made, const std::vector<TensorView>& into) {
+  std::vector<std::span<const std::byte>> taken(made.size());
+  for (size_t i = 0; i < into.size(); ++i) taken[i] = memory_at(into[i].data, made[i]);
+  for (size_t i = 0; i < made.size(); ++i)
+    for (size_t other = 0; other < i; ++other)
+      TBX_MODEL(!runtime::overlap(taken[i], taken[other]), "outputs '{}' and '{}' are given the same memory",
+                made[other].name, made[i].name);
+  for (size_t i = 0; i < taken.size(); ++i) {
+    if (taken[i].empty()) continue;
+    if (made[i].strings)
+      *static_cast<std::vector<std::string>*>(into[i].data) = *made[i].strings;
+    else
+      std::memcpy(into[i].data, made[i].data, taken[i].size());
+  }
+}
+
+} // namespace
+
 std::vector<OutputTensor> Session::Impl::tensors_of_values(const Inputs& given,
                                                            const std::vector<TensorView>& into,
                                                            const runtime::RunOptions& run_options) const {
@@ -199,17 +231,12 @@ std::vector<OutputTensor> Session::Impl::tensors_of_values(const Inputs& given,
     result.push_back(
         {outputs[i].name, v.type, std::move(v.dims), v.data, std::move(v.owner), std::move(v.strings)});
     if (i >= into.size() || !into[i].data) continue;
-    OutputTensor& o = result.back();
-    auto type = static_cast<DType>(o.type);
+    const OutputTensor& o = result.back();
     TBX_MODEL(into[i].type == o.type && into[i].dims == o.dims, "output '{}' is {}[{}], its view is {}[{}]",
-              o.name, name_of(type), fmt::join(o.dims, ", "), name_of(static_cast<DType>(into[i].type)),
-              fmt::join(into[i].dims, ", "));
-    if (o.strings)
-      *static_cast<std::vector<std::string>*>(into[i].data) = *o.strings;
-    else if (int64_t bytes = checked_numel(o.dims) * size_of(type); bytes > 0)
-      // Perhaps from there, where an input is given out.
-      std::memmove(into[i].data, o.data, static_cast<size_t>(bytes));
+              o.name, name_of(static_cast<DType>(o.type)), fmt::join(o.dims, ", "),
+              name_of(static_cast<DType>(into[i].type)), fmt::join(into[i].dims, ", "));
   }
+  write_into(result, into);
   return result;
 }
 

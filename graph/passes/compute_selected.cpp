@@ -110,7 +110,7 @@ private:
     auto before = [&](int64_t last) { return axis < last + (last < 0 ? static_cast<int64_t>(rank) : 0); };
     if (node.domain == "tensorbox" && node.op_type == "FusedAttention") {
       if (back != 2 || node.attributes.contains("windows")) return std::nullopt;
-      axes[0] = axis;
+      align(0, 1); // masks may have more dimensions
       align(3, axes.size());
       return axes;
     }

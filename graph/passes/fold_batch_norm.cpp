@@ -1,4 +1,5 @@
 // fold_batch_norm: BatchNormalization after a convolution becomes part of its weights and bias.
+#include <algorithm>
 #include <cmath>
 
 #include "graph/node_attributes.h"
@@ -25,6 +26,7 @@ int fold_batch_norm(Graph& graph) {
     if (!w || (conv->input(2) >= 0 && !b) || !scale || !shift || !mean || !variance || w->dims.empty())
       continue;
     int64_t m = w->dims[0];
+    if (b && b->dims != std::vector{m}) continue; // the lowering reports that
     if (scale->numel() != m || shift->numel() != m || mean->numel() != m || variance->numel() != m || m == 0)
       continue;
     const auto epsilon = attribute_or<float>(norm, "epsilon", 1e-5f);
@@ -40,6 +42,9 @@ int fold_batch_norm(Graph& graph) {
       bias.as_mutable<float>()[c] =
           static_cast<float>((old - mean->as<float>()[c]) * factor + shift->as<float>()[c]);
     }
+    const auto scales = scale->as<float>();
+    const bool zero = std::all_of(scales.begin(), scales.end(), [](float s) { return s == 0; });
+    if (!zero && !keeps_digits(*w, weights)) continue; // beyond the range of f32
     ValueId x = conv->inputs[0];
     int opset = conv->opset;
     auto attributes = conv->attributes;

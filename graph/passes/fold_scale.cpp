@@ -61,9 +61,10 @@ bool describe_conv(const Graph& g, Linear& l, const Tensor& w, bool transposed) 
     l.channel_of = [=](int64_t i) { return i / (inner * columns) / rows * columns + i / inner % columns; };
   }
   if (l.node->input(2) < 0) return true;
-  auto bias = per_channel(g, l.node->inputs[2], 1, 0, l.channels);
-  if (bias) l.bias = *bias;
-  return bias.has_value();
+  const Tensor* bias = f32_constant(g, l.node->inputs[2]);
+  if (!bias || bias->dims != std::vector{l.channels}) return false; // another one the lowering reports
+  l.bias.assign(bias->as<float>().begin(), bias->as<float>().end());
+  return true;
 }
 
 bool describe_gemm(const Graph& g, Linear& l, const Tensor& w) {
@@ -144,31 +145,30 @@ std::optional<Affine> affine_of(const Graph& g, const Node& node, int k, const L
   return a;
 }
 
-/// True when weights or bias leave the range of f32 by the scale: then the model keeps its own order.
-bool set_scaled(Tensor& t, int64_t i, double value) {
-  t.as_mutable<float>()[i] = static_cast<float>(value);
-  return std::isfinite(t.as<float>()[i]);
-}
-
-std::optional<Tensor> scaled_weights(const Graph& g, const Linear& l, const Channels& scale) {
-  const Tensor& w = *g.at(l.node->inputs[1]).constant;
-  Tensor out = Tensor::make(DType::f32, w.dims);
-  for (int64_t i = 0; i < w.numel(); ++i)
-    if (!set_scaled(out, i, w.as<float>()[i] * scale[l.channel_of(i)])) return std::nullopt;
-  return out;
-}
-
-std::optional<Tensor> new_bias(const Linear& l, const Affine& a) {
-  Tensor out = Tensor::make(DType::f32, {l.channels});
-  for (int64_t c = 0; c < l.channels; ++c)
-    if (!set_scaled(out, c, (l.bias.empty() ? 0 : l.bias[c]) * a.scale[c] + a.shift[c])) return std::nullopt;
-  return out;
-}
-
 bool all_equal(const Channels& v, double wanted) {
   for (double x : v)
     if (x != wanted) return false;
   return true;
+}
+
+/// nullopt where weights leave the range of f32 by the scale: then the model keeps its own order.
+std::optional<Tensor> scaled_weights(const Graph& g, const Linear& l, const Channels& scale) {
+  const Tensor& w = *g.at(l.node->inputs[1]).constant;
+  Tensor out = Tensor::make(DType::f32, w.dims);
+  for (int64_t i = 0; i < w.numel(); ++i)
+    out.as_mutable<float>()[i] = static_cast<float>(w.as<float>()[i] * scale[l.channel_of(i)]);
+  return keeps_digits(w, out) || all_equal(scale, 0) ? std::optional(std::move(out)) : std::nullopt;
+}
+
+/// nullopt where the bias becomes infinite.
+std::optional<Tensor> new_bias(const Linear& l, const Affine& a) {
+  Tensor out = Tensor::make(DType::f32, {l.channels});
+  for (int64_t c = 0; c < l.channels; ++c) {
+    const auto value = static_cast<float>((l.bias.empty() ? 0 : l.bias[c]) * a.scale[c] + a.shift[c]);
+    if (!std::isfinite(value)) return std::nullopt;
+    out.as_mutable<float>()[c] = value;
+  }
+  return out;
 }
 
 /// `last` (which reads the result of `l` alone) takes the place of the whole.

@@ -3,6 +3,7 @@
 // where it is lowered (lowering/ops/attention.cpp): only there all sizes are known, those of a cache that
 // grows among them.
 #include <algorithm>
+#include <cmath>
 
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
@@ -131,7 +132,8 @@ std::optional<Match> match(Editor& e, const Node& last) {
   m.q = product->inputs[0];
   m.k = product->inputs[1];
   m.scale *= take_scale(e, m.q) * take_scale(e, m.k);
-  return m;
+  // Numbers that are no normal one together keep their places.
+  return std::isnormal(static_cast<float>(m.scale)) ? std::optional(m) : std::nullopt;
 }
 
 /// The rank of an f32 tensor; 0: it is none, or of unknown rank.

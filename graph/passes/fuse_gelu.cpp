@@ -10,11 +10,11 @@ namespace {
 /// x when `id` is x scaled by `factor` (Mul by it or Div by its inverse).
 std::optional<ValueId> unscaled(Editor& e, ValueId id, double factor) {
   if (Node* mul = e.producer(id, "Mul")) {
-    auto split = either(*mul, [&](ValueId v) { return about(e.number(v), factor); });
+    auto split = either(*mul, [&](ValueId v) { return e.is_number(v, factor); });
     return split ? std::optional(split->second) : std::nullopt;
   }
   Node* div = e.producer(id, "Div");
-  if (div && about(e.number(div->inputs[1]), 1 / factor)) return div->inputs[0];
+  if (div && e.is_number(div->inputs[1], 1 / factor)) return div->inputs[0];
   return std::nullopt;
 }
 
@@ -22,7 +22,7 @@ std::optional<ValueId> unscaled(Editor& e, ValueId id, double factor) {
 std::optional<ValueId> erf_argument(Editor& e, ValueId id) {
   Node* add = e.producer(id, "Add");
   if (!add) return std::nullopt;
-  auto split = either(*add, [&](ValueId v) { return about(e.number(v), 1); });
+  auto split = either(*add, [&](ValueId v) { return e.is_number(v, 1); });
   Node* erf = split ? e.producer(split->second, "Erf") : nullptr;
   return erf ? unscaled(e, erf->inputs[0], M_SQRT1_2) : std::nullopt;
 }
@@ -30,7 +30,7 @@ std::optional<ValueId> erf_argument(Editor& e, ValueId id) {
 /// x when `id` is x^3.
 std::optional<ValueId> cube_argument(Editor& e, ValueId id) {
   if (Node* pow = e.producer(id, "Pow"))
-    return about(e.number(pow->inputs[1]), 3) ? std::optional(pow->inputs[0]) : std::nullopt;
+    return e.is_number(pow->inputs[1], 3) ? std::optional(pow->inputs[0]) : std::nullopt;
   Node* mul = e.producer(id, "Mul");
   if (!mul) return std::nullopt;
   auto is_square = [&](ValueId v) {
@@ -47,7 +47,7 @@ std::optional<ValueId> cube_argument(Editor& e, ValueId id) {
 std::optional<ValueId> tanh_argument(Editor& e, ValueId id) {
   Node* add = e.producer(id, "Add");
   if (!add) return std::nullopt;
-  auto split = either(*add, [&](ValueId v) { return about(e.number(v), 1); });
+  auto split = either(*add, [&](ValueId v) { return e.is_number(v, 1); });
   Node* tanh = split ? e.producer(split->second, "Tanh") : nullptr;
   auto inner = tanh ? unscaled(e, tanh->inputs[0], std::sqrt(2 / M_PI)) : std::nullopt;
   Node* sum = inner ? e.producer(*inner, "Add") : nullptr;
@@ -74,7 +74,7 @@ void factors(Editor& e, ValueId id, std::vector<ValueId>& leaves, int depth) {
 std::optional<std::pair<ValueId, const char*>> gelu_of(Editor& e, const std::vector<ValueId>& leaves) {
   if (leaves.size() != 3) return std::nullopt;
   for (int h = 0; h < 3; ++h) {
-    if (!about(e.number(leaves[h]), 0.5)) continue;
+    if (!e.is_number(leaves[h], 0.5)) continue;
     for (int k = 1; k < 3; ++k) {
       ValueId x = leaves[(h + k) % 3], f = leaves[(h + 3 - k) % 3];
       if (auto a = erf_argument(e, f); a && *a == x) return std::pair(x, "none");
@@ -104,7 +104,7 @@ int fuse_gelu(Graph& graph) {
         match = gelu_of(e, leaves);
       }
     }
-    if (!match || !keeps_rank(graph, node, match->first)) continue;
+    if (!match || !keeps_rank(e, node, match->first)) continue;
     e.become(node, "Gelu", 20, {match->first}, {{"approximate", std::string(match->second)}});
     ++count;
   }

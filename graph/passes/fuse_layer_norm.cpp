@@ -30,7 +30,7 @@ std::optional<Match> normalised(Editor& e, ValueId id) {
   };
   Node* pow = e.producer(squared, "Pow");
   Node* mul = e.producer(squared, "Mul");
-  bool square = (pow && about(e.number(pow->inputs[1]), 2) && is_centred(pow->inputs[0])) ||
+  bool square = (pow && e.is_number(pow->inputs[1], 2) && is_centred(pow->inputs[0])) ||
                 (mul && mul->inputs[0] == mul->inputs[1] && is_centred(mul->inputs[0]));
   if (!square) return std::nullopt;
   return Match{x, *e.number(split->first)};
@@ -55,7 +55,7 @@ int fuse_layer_norm(Graph& graph) {
       ValueId bias = add.inputs[1 - k];
       if (!match || graph.at(match->x).type.dtype != DType::f32) continue;
       if (!is_vector_over_last(graph, scale, match->x) || !is_vector_over_last(graph, bias, match->x) ||
-          !keeps_rank(graph, add, match->x))
+          !keeps_rank(e, add, match->x))
         continue;
       e.become(add, "LayerNormalization", 17, {match->x, scale, bias},
                {{"axis", int64_t{-1}}, {"epsilon", static_cast<float>(match->epsilon)}});

@@ -18,7 +18,7 @@ std::optional<Match> mean_square(Editor& e, ValueId id) {
   ValueId squared = split ? mean_of_last(e, split->second) : -1;
   if (squared < 0) return std::nullopt;
   Node *pow = e.producer(squared, "Pow"), *mul = e.producer(squared, "Mul");
-  if (pow && about(e.number(pow->inputs[1]), 2)) return Match{pow->inputs[0], *e.number(split->first)};
+  if (pow && e.is_number(pow->inputs[1], 2)) return Match{pow->inputs[0], *e.number(split->first)};
   if (mul && mul->inputs[0] == mul->inputs[1]) return Match{mul->inputs[0], *e.number(split->first)};
   return std::nullopt;
 }
@@ -27,16 +27,16 @@ std::optional<Match> mean_square(Editor& e, ValueId id) {
 std::optional<Match> root(Editor& e, ValueId id) {
   if (Node* sqrt = e.producer(id, "Sqrt")) return mean_square(e, sqrt->inputs[0]);
   Node* pow = e.producer(id, "Pow");
-  return pow && about(e.number(pow->inputs[1]), 0.5) ? mean_square(e, pow->inputs[0]) : std::nullopt;
+  return pow && e.is_number(pow->inputs[1], 0.5) ? mean_square(e, pow->inputs[0]) : std::nullopt;
 }
 
 /// `id` is 1/sqrt(mean(x^2) + epsilon).
 std::optional<Match> inverse_root(Editor& e, ValueId id) {
   if (Node* inverse = e.producer(id, "Reciprocal")) return root(e, inverse->inputs[0]);
   if (Node* div = e.producer(id, "Div"))
-    return about(e.number(div->inputs[0]), 1) ? root(e, div->inputs[1]) : std::nullopt;
+    return e.is_number(div->inputs[0], 1) ? root(e, div->inputs[1]) : std::nullopt;
   Node* pow = e.producer(id, "Pow");
-  return pow && about(e.number(pow->inputs[1]), -0.5) ? mean_square(e, pow->inputs[0]) : std::nullopt;
+  return pow && e.is_number(pow->inputs[1], -0.5) ? mean_square(e, pow->inputs[0]) : std::nullopt;
 }
 
 /// `id` is x / sqrt(mean(x^2) + epsilon).
@@ -74,7 +74,7 @@ int fuse_rms_norm(Graph& graph) {
         if (!widened || graph.at(widened->inputs[0]).type.dtype != graph.at(normal).type.dtype) continue;
         x = widened->inputs[0];
       }
-      if (!is_vector_over_last(graph, scale, x) || !keeps_rank(graph, node, x)) continue;
+      if (!is_vector_over_last(graph, scale, x) || !keeps_rank(e, node, x)) continue;
       e.become(node, "RMSNormalization", 23, {x, scale},
                {{"axis", int64_t{-1}}, {"epsilon", static_cast<float>(match->epsilon)}});
       ++count;

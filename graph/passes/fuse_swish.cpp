@@ -19,7 +19,8 @@ int fuse_swish(Graph& graph) {
       }
       Node* h = e.producer(f, "HardSigmoid");
       if (!h || h->inputs[0] != x) continue;
-      if (!about(attribute_or<float>(*h, "alpha", 0.2f), 1.0 / 6) ||
+      // The attribute has the digits of f32.
+      if (graph.at(x).type.dtype == DType::f64 || !about(attribute_or<float>(*h, "alpha", 0.2f), 1.0 / 6) ||
           !about(attribute_or<float>(*h, "beta", 0.5f), 0.5))
         continue;
       e.become(node, "HardSwish", 14, {x});

@@ -26,9 +26,10 @@ struct Pair {
   int64_t channels = 0;
 };
 
-/// The input, and what the second convolutions of a group have in common: kernel, strides, pads, dilations
-/// and their automatic pads.
-using Kind = std::tuple<ValueId, Sizes, Sizes, Sizes, Sizes, std::string>;
+/// The input, the sizes of a channel of the first weights, which the input has where the model is right, and
+/// what the second convolutions of a group have in common: kernel, strides, pads, dilations and their
+/// automatic pads.
+using Kind = std::tuple<ValueId, Sizes, Sizes, Sizes, Sizes, Sizes, std::string>;
 
 class Joiner {
 public:
@@ -63,7 +64,8 @@ private:
     if (!taps || depth.inputs[0] != between || taps->dims[0] != channels || taps->dims[1] != 1 ||
         attribute_or<int64_t>(depth, "group", 1) != channels || !is_seen_in_another_shape(depth.outputs[0]))
       return std::nullopt;
-    return std::pair(Kind{pixel.inputs[0], Sizes(taps->dims.begin() + 2, taps->dims.end()),
+    return std::pair(Kind{pixel.inputs[0], Sizes(weights->dims.begin() + 1, weights->dims.end()),
+                          Sizes(taps->dims.begin() + 2, taps->dims.end()),
                           attribute_or<Sizes>(depth, "strides", {}), attribute_or<Sizes>(depth, "pads", {}),
                           attribute_or<Sizes>(depth, "dilations", {}),
                           attribute_or<std::string>(depth, "auto_pad", "NOTSET")},

@@ -61,7 +61,7 @@ private:
   const Node* node_of(int at, const char* op_type) const {
     if (at < 0) return nullptr;
     const Node& node = g_.nodes[at];
-    return node.domain.empty() && node.op_type == op_type ? &node : nullptr;
+    return node.domain.empty() && node.op_type == op_type && !places_operand(node) ? &node : nullptr;
   }
   const Tensor* constant(ValueId id) const { return id < 0 ? nullptr : g_.at(id).constant.get(); }
 

@@ -90,7 +90,7 @@ private:
       if (node.input(2) >= 0 && !(p.bias = bias_of(node.inputs[2], p, node))) return std::nullopt;
     } else if (const int add = readers_.only(p.result); add >= 0) {
       const Node& sum = g_.nodes[add];
-      if (sum.domain.empty() && sum.op_type == "Add") {
+      if (sum.domain.empty() && sum.op_type == "Add" && !places_operand(sum)) {
         const ValueId other = sum.inputs[0] == p.result ? sum.inputs[1] : sum.inputs[0];
         p.bias = bias_of(other, p, node);
         p.add = add;

@@ -22,7 +22,7 @@ Node* Editor::producer(ValueId id) {
 
 Node* Editor::producer(ValueId id, const char* op_type) {
   Node* node = producer(id);
-  return node && node->domain.empty() && node->op_type == op_type ? node : nullptr;
+  return node && node->domain.empty() && node->op_type == op_type && !places_operand(*node) ? node : nullptr;
 }
 
 std::optional<double> Editor::number(ValueId id) const {
@@ -30,6 +30,12 @@ std::optional<double> Editor::number(ValueId id) const {
   const auto& t = graph.at(id).constant;
   if (!t || t->dtype == DType::string || is_complex(t->dtype) || t->numel() != 1) return std::nullopt;
   return element_as_double(*t, 0);
+}
+
+bool Editor::is_number(ValueId id, double wanted) const {
+  const std::optional<double> v = number(id);
+  if (!v || graph.at(id).constant->dtype != DType::f64) return v && about(*v, wanted);
+  return std::fabs(*v - wanted) <= 1e-15 * std::fabs(wanted);
 }
 
 void Editor::become(Node& node, const char* op_type, int opset, std::vector<ValueId> inputs,
@@ -69,6 +75,24 @@ const Tensor* f32_constant(const Graph& graph, ValueId id) {
   return t && t->dtype == DType::f32 ? t.get() : nullptr;
 }
 
+bool places_operand(const Node& node) {
+  return node.opset < 7 && node.attributes.contains("broadcast") && node.attributes.contains("axis");
+}
+
+bool keeps_digits(const Tensor& before, const Tensor& after) {
+  constexpr float kLeast = 0x1p-100f; // what is less beside it does not count
+  auto largest = [](const Tensor& t) {
+    float most = 0;
+    for (float v : t.as<float>()) {
+      if (!std::isfinite(v)) return v;
+      most = std::max(most, std::fabs(v));
+    }
+    return most;
+  };
+  const float was = largest(before), is = largest(after);
+  return std::isfinite(is) && (was < kLeast || is >= kLeast);
+}
+
 bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
   if (id < 0 || !graph.at(id).constant) return false;
   const Tensor& t = *graph.at(id).constant;
@@ -77,9 +101,27 @@ bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
          t.dtype == graph.at(x).type.dtype;
 }
 
-bool keeps_rank(const Graph& graph, const Node& node, ValueId x) {
-  const auto &result = graph.at(node.outputs[0]).type.shape, &shape = graph.at(x).type.shape;
-  return !result || !shape || result->size() == shape->size();
+namespace {
+
+/// The most dimensions of a constant that is read on the way from `x` to `node`.
+size_t rank_of_constants(Editor& e, const Node& node, ValueId x) {
+  size_t rank = 0;
+  for (ValueId id : node.inputs) {
+    if (id < 0 || id == x) continue;
+    if (const auto& constant = e.graph.at(id).constant)
+      rank = std::max(rank, constant->dims.size());
+    else if (const Node* before = e.producer(id))
+      rank = std::max(rank, rank_of_constants(e, *before, x));
+  }
+  return rank;
+}
+
+} // namespace
+
+bool keeps_rank(Editor& e, const Node& node, ValueId x) {
+  const auto &result = e.graph.at(node.outputs[0]).type.shape, &shape = e.graph.at(x).type.shape;
+  if (result && shape) return result->size() == shape->size();
+  return rank_of_constants(e, node, x) <= (shape ? shape->size() : 0);
 }
 
 std::vector<int64_t> transpose_order(const Graph& graph, const Node& node) {
@@ -128,11 +170,12 @@ void replace_values(Graph& graph, std::vector<ValueId> stands_for) {
   }
 }
 
-bool about(std::optional<double> v, double wanted) {
-  if (!v) return false;
-  for (DType half : {DType::f16, DType::bf16})
-    if (*v == decode_float(half, encode_float(half, static_cast<float>(wanted)))) return true;
-  return std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted);
+bool about(double v, double wanted) {
+  auto rounded = [wanted](DType half) {
+    return decode_float(half, encode_float(half, static_cast<float>(wanted)));
+  };
+  if (v == rounded(DType::bf16) || v == rounded(DType::f16)) return true;
+  return rounded(DType::bf16) != wanted && std::fabs(v - wanted) <= 1e-4 * std::fabs(wanted);
 }
 
 } // namespace tbx::graph

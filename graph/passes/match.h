@@ -18,12 +18,14 @@ public:
 
   /// The node that makes `id`; nullptr where none does.
   Node* producer(ValueId id);
-  /// The same where it is an ai.onnx operator of that name; nullptr otherwise.
+  /// The same where it is an ai.onnx operator of that name that broadcasts as numpy does; nullptr otherwise.
   Node* producer(ValueId id, const char* op_type);
   /// Uses of a value as node input, by subgraphs and as graph output.
   int uses(ValueId id) const { return uses_[id]; }
   /// The number of a constant of one element, as double; nullopt when it is none.
   std::optional<double> number(ValueId id) const;
+  /// Whether it is `wanted`, to the digits of its type: see about(), which f64 is held to all of its own.
+  bool is_number(ValueId id, double wanted) const;
   /// Turns `node` into `op_type` over `inputs`; its output stays. For the last node of a pattern: everything
   /// the pattern reads is made before it.
   void become(Node& node, const char* op_type, int opset, std::vector<ValueId> inputs,
@@ -42,19 +44,27 @@ private:
   std::vector<int> uses_;
 };
 
-/// True when `v` is within one part in 10^4 of `wanted`, or `wanted` rounded to f16 or bf16, as exporters
-/// write it into models of halves.
-bool about(std::optional<double> v, double wanted);
+/// True when `v` is `wanted` as exporters write it: exactly where 8 bits hold it, as a half or an exponent
+/// of 2; of what has more digits some, within one part in 10^4, or as many as f16 or bf16 have.
+bool about(double v, double wanted);
 
 /// The f32 constant behind `id`; nullptr when it is none.
 const Tensor* f32_constant(const Graph& graph, ValueId id);
 
+/// An Add, Mul, ... of opsets 1 to 6, as functions may have them, which says itself where the dimensions of
+/// its second operand are.
+bool places_operand(const Node& node);
+
+/// False when numbers of f32 that were multiplied left its range, upwards or all of them to where it has
+/// fewer digits.
+bool keeps_digits(const Tensor& before, const Tensor& after);
+
 /// True when `id` is a constant vector over the last dimension of `x` and of its type.
 bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x);
 
-/// False when the result of `node` is known to have more dimensions than `x`: numbers that a pattern
-/// multiplies by or adds may be constants of more dimensions than what they meet.
-bool keeps_rank(const Graph& graph, const Node& node, ValueId x);
+/// False when the result of `node`, the last one of a pattern over `x`, may have more dimensions than `x`:
+/// numbers that the pattern multiplies by or adds may be constants of more dimensions than what they meet.
+bool keeps_rank(Editor& e, const Node& node, ValueId x);
 
 /// The order of a Transpose, which is reversed when it names none; empty when it is no permutation (the
 /// lowering reports that) or the rank is unknown.

@@ -2,6 +2,9 @@
 // product of their scales.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <span>
 
 #include "graph/node_attributes.h"
 #include "graph/passes/match.h"
@@ -69,8 +72,68 @@ private:
     auto a_zero = one_zero(*a), b_zero = one_zero(*b);
     const auto &a_shape = g_.at(a->values).type.shape, &b_shape = g_.at(b->values).type.shape;
     if (!a_zero || !b_zero || !a_shape || !b_shape || !has_normal_products(*a->scale, *b->scale)) return {};
-    return node.op_type == "Conv" ? convolution(node, *a, *b, b_shape->size(), *b_zero)
-                                  : product(node, *a, *b, a_shape->size(), b_shape->size());
+    if (!sums_fit(node, Factor{a->values, *a_zero}, Factor{b->values, *b_zero})) return {};
+    if (node.op_type == "Conv") return convolution(node, *a, *b, b_shape->size(), *b_zero);
+    std::vector<Node> made = product(node, *a, *b, a_shape->size(), b_shape->size());
+    if (!terms_of(node, b->values))
+      for (Node& n : made)
+        if (n.op_type == "MatMulInteger")
+          n.attributes["most_terms"] = most_terms(Factor{a->values, *a_zero}, Factor{b->values, *b_zero});
+    return made;
+  }
+
+  /// Integers, and the zero point that is subtracted from each.
+  struct Factor {
+    ValueId values;
+    int64_t zero;
+  };
+
+  /// The largest size of one of the integers less its zero point, by its type.
+  int64_t most(const Factor& f) const {
+    const bool is_signed_type = is_signed(type_of(f.values));
+    const int64_t low = is_signed_type ? -128 : 0, high = is_signed_type ? 127 : 255;
+    return std::max(f.zero - low, high - f.zero);
+  }
+
+  /// Of how many products 32 bits hold the sum, whatever the integers are.
+  int64_t most_terms(const Factor& x, const Factor& w) const {
+    return std::numeric_limits<int32_t>::max() / (most(x) * most(w));
+  }
+
+  /// Of how many products an element of the result is the sum, and how the elements of the weights lie:
+  /// element `i` belongs to the sum i / each % results.
+  struct Terms {
+    int64_t count, each, results;
+  };
+
+  /// nullopt where only a run knows.
+  std::optional<Terms> terms_of(const Node& node, ValueId weights) const {
+    const ir::SymInts& w = *g_.at(weights).type.shape;
+    if (w.empty()) return std::nullopt;
+    const bool rows = node.op_type == "Conv" || attribute_or<int64_t>(node, "transB", 0) != 0;
+    if (rows) {
+      const auto count = ir::product(std::span(w).subspan(1)).as_constant(), results = w[0].as_constant();
+      return count && results ? std::optional(Terms{*count, std::max<int64_t>(*count, 1), *results})
+                              : std::nullopt;
+    }
+    const auto count = w[w.size() < 2 ? 0 : w.size() - 2].as_constant();
+    if (!count) return std::nullopt;
+    return Terms{*count, 1, w.size() < 2 ? 1 : w.back().as_constant().value_or(0)};
+  }
+
+  /// Whether 32 bits hold every sum: where the types alone do not say so, the weights may. A sum whose terms
+  /// only a run counts is checked there (MatMulInteger's `most_terms`).
+  bool sums_fit(const Node& node, const Factor& x, const Factor& w) const {
+    const std::optional<Terms> terms = terms_of(node, w.values);
+    if (!terms || terms->count <= most_terms(x, w)) return true;
+    const auto& weights = g_.at(w.values).constant;
+    if (!weights || terms->results == 0 || weights->numel() != terms->count * terms->results) return false;
+    std::vector<int64_t> sums(terms->results);
+    for (int64_t i = 0; i < weights->numel(); ++i)
+      sums[i / terms->each % terms->results] += std::abs(element_as_int(*weights, i) - w.zero);
+    return std::all_of(
+        sums.begin(), sums.end(),
+        [most = std::numeric_limits<int32_t>::max() / most(x)](int64_t sum) { return sum <= most; });
   }
 
   /// What the scales are multiplied to is neither infinite nor rounded below the normal numbers: what each
@@ -152,7 +215,9 @@ private:
                transposed = gemm && attribute_or<int64_t>(node, "transB", 0) != 0;
     const int64_t axis = b.axis < 0 ? b.axis + static_cast<int64_t>(b_rank) : b.axis;
     // Scales of several columns.
-    if (b.scale->numel() > 1 && (b_rank != 2 || axis != (transposed ? 0 : 1))) return {};
+    if (b.scale->numel() > 1 && (b_rank != 2 || axis != (transposed ? 0 : 1) ||
+                                 !(*g_.at(b.values).type.shape)[axis].is(b.scale->numel())))
+      return {};
     if (a_rank < 1 || b_rank < 1 || (b.scale->numel() > 1 && a_rank < 2)) return {};
     ValueId bias = -1;
     if (gemm) {

@@ -1,4 +1,6 @@
 // Attention as one extern call; what graph/passes/fuse_attention.cpp makes.
+#include <fmt/format.h>
+
 #include <climits>
 #include <optional>
 
@@ -50,16 +52,29 @@ void show_heads_once(OpContext& ctx, AttentionCore& a) {
   }
 }
 
+/// Whether a mask that has `have` elements along a dimension leaves `want` scores as many, which is assumed
+/// where only a run knows: one that says otherwise has a program without the assumption.
+bool repeats(OpContext& ctx, SymInt have, SymInt want) {
+  ir::Program& p = ctx.program;
+  if (have.is(1) || ir::provably_equal(have, want)) return true;
+  if (want.is_constant() && (have.is_constant() || want.is(1))) return false;
+  if (want.is_constant()) return true;                              // a mask of another size is wrong
+  const bool assumes = p.assume_broadcast || p.assume_exact_floats; // there are programs with less
+  if (!assumes || ir::has_unbacked(have) || ir::has_unbacked(want)) return false;
+  SymInt unlike = ir::max(have - want, want - have);
+  if (!have.is_constant() && !p.assume_broadcast) unlike = ir::min(unlike, have - 1);
+  p.add_check(unlike, true,
+              fmt::format("a mask of {} for {} scores", ir::to_string(have), ir::to_string(want)), true);
+  return true;
+}
+
 /// The sum of the masks as the kernel takes it, which repeats a mask where its size is 1; all else has to be
-/// equal, which a run may have to say. False where a mask makes the scores larger.
+/// equal. False where a mask may make the scores larger.
 bool take_masks(OpContext& ctx, AttentionCore& a, const std::vector<TensorBox>& masks) {
   const SymInts scores = {a.q.sizes()[0], a.q.sizes()[1], a.q.sizes()[2], a.k.sizes()[2]};
   for (const TensorBox& mask : masks)
-    for (int d = 0; d < 4; ++d) {
-      SymInt have = mask.sizes()[d], want = scores[d];
-      if (have.is(1) || ir::provably_equal(have, want)) continue;
-      if (want.is_constant() && (have.is_constant() || want.is(1))) return false;
-    }
+    for (int d = 0; d < 4; ++d)
+      if (!repeats(ctx, mask.sizes()[d], scores[d])) return false;
   if (masks.empty()) return true;
   TensorBox sum = masks[0];
   for (size_t i = 1; i < masks.size(); ++i) sum = map(ctx, DType::f32, sum, masks[i], ir::add);

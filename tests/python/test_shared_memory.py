@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 
@@ -71,3 +72,56 @@ def test_branches(turns: bool) -> None:
         {"x": x, "c": np.array(turns)}, out={"turned": np.empty_like(X), "positive": x})
     np.testing.assert_array_equal(got["turned"], X.T if turns else X)
     np.testing.assert_array_equal(got["positive"], np.maximum(X, 0))
+
+
+UNKNOWN_RANK = """<ir_version: 8, opset_import: ["": 18]>
+    g (float x) => (float positive, float same, float negative) {
+      positive = Relu(x)
+      same = Identity(x)
+      negative = Neg(x)
+    }"""
+
+
+def unknown_rank() -> onnx.ModelProto:
+    model = parser.parse_model(UNKNOWN_RANK)
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.ClearField("shape")
+    return model
+
+
+@pytest.mark.parametrize("shift", [0, 1, 500])
+def test_outputs_of_unknown_rank_over_each_other(shift: int) -> None:
+    memory = np.zeros(2 * X.size, np.float32)
+    parts = [memory[at:X.size + at].reshape(X.shape) for at in (0, shift)]
+    session = tensorbox.Session(unknown_rank(), compile=False)
+    out = {"positive": parts[0], "same": np.empty_like(X), "negative": parts[1]}
+    with pytest.raises(tensorbox.ModelError, match="outputs 'positive' and 'negative' are given the same memory"):
+        session.run({"x": X}, out=out)
+    with pytest.raises(tensorbox.ModelError, match="outputs 'positive' and 'negative' are given the same memory"):
+        session.bind({"x": X}, out).run()
+
+
+@pytest.mark.parametrize("over", ["positive", "same", "negative"])
+@pytest.mark.parametrize("shift", [0, 1, 500])
+def test_outputs_of_unknown_rank_over_the_input(over: str, shift: int) -> None:
+    """An input that is given out as it is lies where an earlier output goes."""
+    session = tensorbox.Session(unknown_rank(), compile=False)
+    for use in ("run", "bind"):
+        memory = np.zeros(2 * X.size, np.float32)
+        x = memory[:X.size].reshape(X.shape)
+        x[...] = X
+        out = {name: np.empty_like(X) for name in ("positive", "same", "negative")}
+        out[over] = memory[shift:X.size + shift].reshape(X.shape)
+        if use == "run":
+            session.run({"x": x}, out=out)
+        else:
+            session.bind({"x": x}, out).run()
+        for name, want in {"positive": np.maximum(X, 0), "same": X, "negative": -X}.items():
+            np.testing.assert_array_equal(out[name], want, err_msg=name)
+
+
+def test_an_input_that_is_given_out_is_the_callers_no_more() -> None:
+    x = X.copy()
+    got = tensorbox.Session(unknown_rank(), compile=False).run({"x": x})["same"]
+    x[...] = 0
+    np.testing.assert_array_equal(got, X)

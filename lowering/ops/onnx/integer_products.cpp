@@ -1,6 +1,8 @@
 // MatMulInteger and ConvInteger, and what other lowerings need of them: exact products of 8-bit integers.
 // With one zero point for each operand the bytes go to the library as they are; else operands become i32
 // first, except constant weights, whose zero points are applied to the result.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/byte_sums.h"
@@ -314,9 +316,25 @@ TensorBox integer_conv(OpContext& ctx, int x, int x_zero, int w, int w_zero) {
   return conv_boxes(ctx, image->values, weights->values, nullptr, DType::i32, &zeros);
 }
 
+namespace {
+
+/// What the pass multiply_integers made of a product of floats is the sum of at most `most_terms` products,
+/// which 32 bits hold; the operator itself has no such limit.
+Values matmul_integer(OpContext& ctx) {
+  if (const int64_t most = ctx.attr_int("most_terms", 0); most > 0 && ctx.rank(1) > 0) {
+    const SymInt terms = ctx.sizes(1)[std::max(0, ctx.rank(1) - 2)];
+    ctx.program.add_check(SymInt(most) - terms, false,
+                          fmt::format("the sum of {} products of dequantised bytes may exceed 32 bits, which "
+                                      "hold that of {}; disable the pass multiply_integers for float32",
+                                      ir::to_string(terms), most));
+  }
+  return {integer_matmul(ctx, 0, 2, 1, 3)};
+}
+
+} // namespace
+
 void register_integer_products(Registry& r) {
-  r.add("MatMulInteger", since(10),
-        [](OpContext& ctx) -> Values { return {integer_matmul(ctx, 0, 2, 1, 3)}; });
+  r.add("MatMulInteger", since(10), matmul_integer);
   r.add("ConvInteger", since(10), [](OpContext& ctx) -> Values { return {integer_conv(ctx, 0, 2, 1, 3)}; });
 }
 

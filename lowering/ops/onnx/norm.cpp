@@ -1,6 +1,8 @@
 // Normalisations: two-pass statistics over rows (reductions), then one pointwise pass. Statistics are f32 for
 // narrow floats, and the normalised value is rounded to the data type before scale and bias where the
 // operator says so.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "lowering/op_helpers.h"
@@ -65,10 +67,21 @@ TensorBox normalized(OpContext& ctx, const TensorBox& x, const Statistics& s, co
 
 TensorBox optional_input(const OpContext& ctx, int i) { return ctx.has(i) ? ctx.in(i) : TensorBox(); }
 
+/// Scale or bias may be repeated, never the data.
+void require_fits(OpContext& ctx, const TensorBox& x, const TensorBox& parameter, const char* what) {
+  if (!parameter.defined()) return;
+  const int lead = x.rank() - parameter.rank();
+  TBX_MODEL(lead >= 0, "{} of rank {} for data of rank {}", what, parameter.rank(), x.rank());
+  for (int k = 0; k < parameter.rank(); ++k)
+    require_broadcast(ctx, parameter.sizes()[k], x.sizes()[lead + k], what);
+}
+
 /// Y, Mean and InvStdDev of a layer normalisation; without mean: root mean square.
 std::vector<LoweredValue> layer_norm(OpContext& ctx, const TensorBox& x, const TensorBox& scale,
                                      const TensorBox& bias, int axis, double epsilon, bool with_mean,
                                      DType result) {
+  require_fits(ctx, x, scale, "the scale");
+  require_fits(ctx, x, bias, "the bias");
   AxisReducer reduce(ctx, x.sizes(), axes_from(axis, x.rank()));
   Statistics s;
   if (with_mean) {
@@ -129,6 +142,11 @@ LowerFn skip_layer_norm(bool with_mean) {
 std::vector<LoweredValue> lower_instance_norm(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   TBX_MODEL(x.rank() >= 2, "data of rank {}", x.rank());
+  for (int i : {1, 2})
+    if (ctx.rank(i) == 1)
+      ctx.program.add_check(ctx.sizes(i)[0] - x.sizes()[1], true,
+                            fmt::format("{} of {} elements for {} channels", i == 1 ? "a scale" : "a bias",
+                                        ir::to_string(ctx.sizes(i)[0]), ir::to_string(x.sizes()[1])));
   AxisReducer reduce(ctx, x.sizes(), axes_from(2, x.rank()));
   Statistics s = statistics(ctx, reduce, x, ctx.attr_float("epsilon", 1e-5f));
   return {normalized(ctx, x, s, per_channel(ctx, ctx.in(1), x.rank()), per_channel(ctx, ctx.in(2), x.rank()),

@@ -69,8 +69,8 @@ namespace {
 
 /// Nesting of floordiv, mod, min and max; walks over SymInts recurse this deep. No sensible model comes near.
 constexpr int kMaxDepth = 800;
-/// Of a size as plans keep it (runtime::SizeExpr): what two operands share is written twice, so n nodes of a model
-/// could give 2^n operations; and numbers wait on a stack of so many.
+/// Of a size as plans keep it (runtime::SizeExpr): what two operands share is written twice, so n nodes of a
+/// model could give 2^n operations; and numbers wait on a stack of so many.
 constexpr uint64_t kMaxOperations = 1 << 16;
 constexpr int kMaxStack = 64;
 

@@ -4,6 +4,13 @@
 
 namespace tbx {
 
+namespace {
+
+/// Bytes of a message: it may list names, which a model makes as many and as long as it likes.
+constexpr size_t kMaxMessage = 32 << 10;
+
+} // namespace
+
 const char* name_of(ErrorKind kind) {
   switch (kind) {
   case ErrorKind::model: return "ModelError";
@@ -35,9 +42,11 @@ void Error::add_where(const std::string& where) {
 void Error::compose() {
   full_ = fmt::format("{}: ", name_of(kind_));
   if (!where_.empty()) full_ += where_ + ": ";
-  full_ += message_;
+  full_ += std::string_view(message_).substr(0, kMaxMessage);
+  if (message_.size() > kMaxMessage) full_ += "...";
   if (!hint_.empty()) full_ += " (" + hint_ + ")";
-  full_ = printable(full_, Lines::kept);
+  // What a compiler says has lines of its own; else a line feed is one of a name.
+  full_ = printable(full_, kind_ == ErrorKind::backend ? Lines::kept : Lines::escaped);
 }
 
 void throw_internal_error(const char* condition, const char* file, int line) {

@@ -364,6 +364,8 @@ void set_lifetimes(runtime::Executable& executable) {
 runtime::SizeExpr size_expr(SymInt e) {
   SizeExpr out;
   append(out, e);
+  if (const auto& budget = current_budget())
+    budget->take(static_cast<int64_t>(out.items.size() * sizeof(SizeExpr::Item)));
   return out;
 }
 

@@ -57,8 +57,10 @@ template <class Node> static int64_t bytes_of(const Node& node) {
 }
 
 SymNode* Context::Impl::make(SymNode node) {
+  const Formula formula = formula_of(node);
   memory.add(bytes_of(node));
   node.context = context;
+  formulas.push_back(formula);
   node.id = static_cast<uint32_t>(sym_arena.size());
   return &sym_arena.emplace_back(std::move(node));
 }
@@ -67,6 +69,10 @@ namespace {
 
 /// Nesting of floordiv, mod, min and max; walks over SymInts recurse this deep. No sensible model comes near.
 constexpr int kMaxDepth = 800;
+/// Of a size as plans keep it (runtime::SizeExpr): what two operands share is written twice, so n nodes of a
+/// model could give 2^n operations; and numbers wait on a stack of so many.
+constexpr uint64_t kMaxOperations = 1 << 16;
+constexpr int kMaxStack = 64;
 
 /// True when `value` depends on loop variables.
 bool expr_varies(Expr value) {
@@ -103,6 +109,30 @@ void set_derived(SymNode& n) {
 }
 
 } // namespace
+
+Context::Impl::Formula Context::Impl::formula_of(const SymNode& n) const {
+  constexpr Formula kNumber;
+  uint64_t operations = 1;
+  int stack = 1;
+  auto add = [&](const Formula& operand, int below, uint64_t more) {
+    operations += operand.operations + more;
+    stack = std::max<int>(stack, below + operand.stack);
+  };
+  for (auto [coefficient, term] : n.terms) {
+    add(formulas[term->id], 1, 1);
+    if (coefficient != 1) add(kNumber, 2, 1);
+  }
+  for (size_t i = 0; i < n.args.size(); ++i)
+    add(n.args[i].is_constant() ? kNumber : formulas[n.args[i].node()->id], i > 0, i > 0);
+  if (!n.varies && !n.has_indirect) { // a size
+    if (operations > kMaxOperations)
+      throw_unsupported("a size is a formula of more than {} operations", kMaxOperations);
+    if (stack > kMaxStack)
+      throw_unsupported("the operations of a size nest more than {} levels deep", kMaxStack);
+  }
+  return {static_cast<uint32_t>(std::min(operations, kMaxOperations + 1)),
+          static_cast<uint8_t>(std::min(stack, kMaxStack + 1))};
+}
 
 const SymNode* Context::Impl::intern(SymNode node) {
   check_stop_often();

@@ -42,6 +42,12 @@ struct Context::Impl {
   Context* context;
   std::pmr::monotonic_buffer_resource entries; ///< of the tables, which only grow
   std::deque<SymNode> sym_arena;
+  /// What it takes to evaluate a node, written out from left to right.
+  struct Formula {
+    uint32_t operations = 1; ///< and numbers: what two operands share counts twice
+    uint8_t stack = 1;       ///< numbers that are kept at once
+  };
+  std::vector<Formula> formulas; ///< of the nodes, by id
   std::pmr::unordered_set<const SymNode*, SymHash, SymEqual> sym_table{&entries};
   std::vector<const SymNode*> symbols; // symbols[n]->number == n
   std::unordered_map<std::string, SymNode*> symbol_by_name;
@@ -73,6 +79,9 @@ struct Context::Impl {
   /// The one node equal to `node`, whose `context` and `id` need not be set. Symbols are not interned here.
   const SymNode* intern(SymNode node);
   Expr intern(ExprNode node);
+
+  /// Throws Error (unsupported) for a size that no plan could keep.
+  Formula formula_of(const SymNode& n) const;
 
   /// Puts a node in the arena without looking for an equal one.
   SymNode* make(SymNode node);

@@ -68,6 +68,7 @@ void LaneRunner::run(int64_t begin, int64_t end) {
 }
 
 void LaneRunner::run_phase(size_t number, int n) {
+  check_time(); // a row may have no blocks
   phase_ = &program_.phases[number];
   begin_accumulators(*phase_, n);
   const std::vector<int64_t>& extents = inner_extent_[number];
@@ -93,9 +94,13 @@ void LaneRunner::run_phase(size_t number, int n) {
   }
 }
 
-void LaneRunner::run_block(size_t number, int n) {
+void LaneRunner::check_time() {
   constexpr int kBlocksUnchecked = 4096;
   if (++blocks_ % kBlocksUnchecked == 0) check_stop();
+}
+
+void LaneRunner::run_block(size_t number, int n) {
+  check_time();
   current_ = &slots_[number];
   const LanePhase& phase = program_.phases[number];
   // A statement may read memory that an earlier one of the same point wrote, so values are computed as late

@@ -33,6 +33,7 @@ private:
 
   void run_phase(size_t phase, int n);
   void run_block(size_t phase, int n);
+  void check_time(); ///< whether the run is to end, once in a while
   void compute(const Slot& slot, Lanes& out, int n);
   void compute_index(const Slot& slot, Lanes& out, int n);
   void execute(const LaneStmt& s, int n);

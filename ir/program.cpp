@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::ir {
@@ -109,15 +110,16 @@ std::string to_string(const Program& program) {
       out +=
           fmt::format(" slice of b{} at {}", b.slice_of, to_string(std::span<const SymInt>(b.slice_start)));
     if (b.overwrites >= 0) out += fmt::format(" overwrites b{}", b.overwrites);
-    if (!b.name.empty()) out += fmt::format("  # {}", b.name);
+    if (!b.name.empty()) out += fmt::format("  # {}", printable(b.name, Lines::escaped));
     out += "\n";
   }
   for (const Operation& op : program.operations)
     out += std::visit([](const auto& what) { return text_of(what); }, op.what) + "\n";
-  for (const ProgramOutput& o : program.outputs) out += fmt::format("output {} = b{}\n", o.name, o.buffer);
+  for (const ProgramOutput& o : program.outputs)
+    out += fmt::format("output {} = b{}\n", printable(o.name, Lines::escaped), o.buffer);
   for (const Check& c : program.checks)
     out += fmt::format("{} {} {} 0: {}\n", c.assumption ? "assume" : "check", to_string(c.value),
-                       c.equal ? "==" : ">=", c.message);
+                       c.equal ? "==" : ">=", printable(c.message, Lines::escaped));
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include "package/package_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -200,8 +201,10 @@ namespace tbx {
 
 bool is_package(const std::string& file) {
   std::array<char, package::kMagic.size()> start{};
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> f(std::fopen(file.c_str(), "rbe"), std::fclose);
-  return f && std::fread(start.data(), 1, start.size(), f.get()) == start.size() && start == package::kMagic;
+  // A pipe that nobody writes to is no package: who opens the model then says what it is.
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  return fd && ::pread(fd.get(), start.data(), start.size(), 0) == static_cast<ssize_t>(start.size()) &&
+         start == package::kMagic;
 }
 
 } // namespace tbx

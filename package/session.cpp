@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/shown.h"
 #include "base/strided_copy.h"
 #include "extern_kernels/catalogue.h"
 #include "package/device_tensors.h"
@@ -114,7 +115,7 @@ template <class Given, class Put> void Session::Impl::bind_by_name(const Given& 
   for (const auto& [name, value] : given) {
     auto it = input_index.find(name);
     if (it == input_index.end()) throw_no_input(name);
-    TBX_MODEL(!seen[it->second], "input '{}' is given twice", name);
+    TBX_MODEL(!seen[it->second], "input {} is given twice", shown(name));
     seen[it->second] = true;
     put(it->second, value);
   }
@@ -124,7 +125,7 @@ template <class Given, class Put> void Session::Impl::bind_by_name(const Given& 
       put(i, package::view_of(*defaults.at(inputs[i].name)));
     }
     TBX_MODEL(seen[i] || (value_session && value_session->plan().inputs[i].may_be_none),
-              "input '{}' is missing; the model's inputs are: {}", inputs[i].name, input_names());
+              "input {} is missing; the model's inputs are: {}", shown(inputs[i].name), input_names());
   }
 }
 
@@ -134,7 +135,7 @@ void Session::Impl::throw_no_input(const std::string& name) const {
         ErrorKind::model,
         fmt::format("'{}' is an input of the model that has an initializer, which is a constant", name),
         fmt::format("compile with the option overridable = [\"{}\"] to make it an input", name));
-  throw_model_error("the model has no input '{}'; its inputs are: {}", name, input_names());
+  throw_model_error("the model has no input {}; its inputs are: {}", shown(name), input_names());
 }
 
 /// Memory of a GPU that the caller gives or asks for must be that of the session's.

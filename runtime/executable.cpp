@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace tbx::runtime {
 
@@ -125,7 +126,7 @@ std::string text(const std::vector<OperandView>& views, const std::vector<std::s
 }
 
 std::string text(const SignatureEntry& e) {
-  return fmt::format("{} {}[{}]", e.name, tbx::name_of(e.dtype),
+  return fmt::format("{} {}[{}]", printable(e.name, Lines::escaped), tbx::name_of(e.dtype),
                      e.ranked ? fmt::format("{}", fmt::join(e.dims, ", ")) : "?");
 }
 
@@ -175,12 +176,14 @@ std::string to_string(const Executable& executable) {
                        b.dim, b.input);
   for (const PlanCheck& c : executable.checks)
     out += fmt::format("check: {} {} 0{}  # {}\n", text(c.value, names),
-                       c.equal ? "=" : ">=", c.assumption ? " assumed" : "", c.message);
+                       c.equal ? "=" : ">=", c.assumption ? " assumed" : "",
+                       printable(c.message, Lines::escaped));
   for (size_t b = 0; b < executable.buffers.size(); ++b) {
     const BufferPlan& p = executable.buffers[b];
     out += fmt::format("b{}: {} {} {} strides {} on {} steps {}..{}{}\n", b, name_of(p.storage),
                        tbx::name_of(p.dtype), text(p.sizes, names), text(p.strides, names), name_of(p.device),
-                       p.first_step, p.last_step, p.name.empty() ? "" : "  # " + p.name);
+                       p.first_step, p.last_step,
+                       p.name.empty() ? "" : "  # " + printable(p.name, Lines::escaped));
   }
   for (size_t s = 0; s < executable.steps.size(); ++s)
     out += fmt::format(

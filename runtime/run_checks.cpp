@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/shown.h"
 
 namespace tbx::runtime {
 namespace {
@@ -45,13 +46,13 @@ void bind_symbols(const Executable& plan, std::span<const RunTensor> inputs, std
   symbols.assign(plan.symbol_names.size(), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const SignatureEntry& e = plan.inputs[i];
-    TBX_MODEL(inputs[i].dtype == e.dtype, "input '{}' has type {}, expected {}", e.name,
+    TBX_MODEL(inputs[i].dtype == e.dtype, "input {} has type {}, expected {}", shown(e.name),
               name_of(inputs[i].dtype), name_of(e.dtype));
-    TBX_MODEL(inputs[i].dims.size() == e.sizes.size(), "input '{}' has rank {}, expected {} [{}]", e.name,
-              inputs[i].dims.size(), e.sizes.size(), fmt::join(e.dims, ", "));
-    for (int64_t d : inputs[i].dims) TBX_MODEL(d >= 0, "input '{}' has a dimension of {}", e.name, d);
-    TBX_MODEL(inputs[i].data != nullptr || checked_numel(inputs[i].dims) == 0, "input '{}' has no data",
-              e.name);
+    TBX_MODEL(inputs[i].dims.size() == e.sizes.size(), "input {} has rank {}, expected {} [{}]",
+              shown(e.name), inputs[i].dims.size(), e.sizes.size(), fmt::join(e.dims, ", "));
+    for (int64_t d : inputs[i].dims) TBX_MODEL(d >= 0, "input {} has a dimension of {}", shown(e.name), d);
+    TBX_MODEL(inputs[i].data != nullptr || checked_numel(inputs[i].dims) == 0, "input {} has no data",
+              shown(e.name));
   }
   for (const SymbolBinding& b : plan.bindings)
     if (symbols[b.symbol] < 0) symbols[b.symbol] = value_of(b, inputs[b.input]);
@@ -63,7 +64,7 @@ void check_inputs(const Executable& plan, std::span<const RunTensor> inputs,
     const SignatureEntry& e = plan.inputs[i];
     for (size_t d = 0; d < e.sizes.size(); ++d) {
       int64_t want = e.sizes[d].evaluate(symbols);
-      TBX_MODEL(inputs[i].dims[d] == want, "dimension {} of input '{}' is {}, expected {}{}", d, e.name,
+      TBX_MODEL(inputs[i].dims[d] == want, "dimension {} of input {} is {}, expected {}{}", d, shown(e.name),
                 inputs[i].dims[d], want,
                 e.sizes[d].is_constant() ? "" : " (" + e.dims[d] + ", set by another input)");
     }

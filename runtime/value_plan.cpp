@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/printable.h"
+
 namespace tbx::runtime {
 
 Failure Failure::of(const Error& e) { return {e.kind(), e.message(), e.hint(), e.where()}; }
@@ -20,10 +22,12 @@ public:
   std::string text;
 
   void print(const ValuePlan& plan, const std::string& indent) {
-    for (const ValueEntry& e : plan.inputs) line(indent, "s{} = input {} '{}'", e.slot, e.type, e.name);
+    for (const ValueEntry& e : plan.inputs)
+      line(indent, "s{} = input {} '{}'", e.slot, e.type, printable(e.name, Lines::escaped));
     for (const auto& [slot, value] : plan.constants) line(indent, "s{} = constant", slot);
     for (const ValueStep& step : plan.steps) print(step, indent);
-    for (const ValueEntry& e : plan.outputs) line(indent, "output s{} {} '{}'", e.slot, e.type, e.name);
+    for (const ValueEntry& e : plan.outputs)
+      line(indent, "output s{} {} '{}'", e.slot, e.type, printable(e.name, Lines::escaped));
   }
 
 private:

@@ -58,7 +58,7 @@ int parse(CLI::App& app, int argc, char** argv, const int& code) {
     say(stderr, "{}\n", e.what());
     return exit_code(tbx::Failure{static_cast<tbx::Failure::Kind>(e.kind()), {}});
   } catch (const UsageError& e) {
-    say(stderr, "tbx: {}\n", e.what());
+    say(stderr, "tbx: {}\n", name_text(e.what())); // one line, whatever it names
     return kUsage;
   } catch (const std::bad_alloc&) {
     say(stderr, "tbx: out of memory; choose smaller sizes with --dim\n");

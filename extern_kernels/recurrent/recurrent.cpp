@@ -143,6 +143,11 @@ private:
     if (!r.has(input)) return;
     for (int64_t i = 0; i < n; ++i) to[i] = value_at<T>(r.args.inputs[input], at + i * stride);
   }
+  /// `dense` takes the gates of the input where they do not lie side by side.
+  Run<T> run_of(const RunArgs& args, std::vector<T>& dense) const;
+  /// Throws Error (model) where an input does not fit the others.
+  void check(const Run<T>& r) const;
+  void load_parameters(const Run<T>& r) const;
   void sequence(const Run<T>& r, int64_t d, int64_t begin, int64_t end, bool split) const;
   void step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, int64_t s, bool flip, bool split) const;
   int64_t length_of(const Run<T>& r, int64_t row) const {
@@ -174,7 +179,7 @@ private:
   std::vector<GateWeights<T>> packed_;
 };
 
-template <class T> void Recurrent<T>::run(const RunArgs& args) const {
+template <class T> Run<T> Recurrent<T>::run_of(const RunArgs& args, std::vector<T>& dense) const {
   const TensorRef &x = args.inputs[0], &weights = args.inputs[1];
   Run<T> r{args,
            x.sizes[layer_.batch_first ? 1 : 0],
@@ -187,7 +192,6 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
            x.strides[layer_.batch_first ? 0 : 1],
            nullptr,
            nullptr};
-  std::vector<T> dense;
   if (x.strides[2] != 1 && x.numel() > 0) {
     dense = to_dense<T>(x);
     r.gates = dense.data();
@@ -195,13 +199,18 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
     r.row_stride = layer_.batch_first ? x.sizes[1] * x.sizes[2] : x.sizes[2];
   }
   r.padded = (r.hidden + kPadding - 1) / kPadding * kPadding;
+  return r;
+}
+
+template <class T> void Recurrent<T>::check(const Run<T>& r) const {
+  const TensorRef &x = r.args.inputs[0], &weights = r.args.inputs[1];
   TBX_MODEL(r.directions == static_cast<int64_t>(layer_.options.size()) &&
                 weights.sizes[1] == gates() * r.hidden && x.sizes[2] == r.directions * gates() * r.hidden,
             "R is [{}], the gates of the input are [{}]", fmt::join(weights.sizes, ", "),
             fmt::join(x.sizes, ", "));
   auto check = [&](size_t input, std::vector<int64_t> want, const char* what) {
     if (!r.has(input)) return;
-    std::span<const int64_t> got = args.inputs[input].sizes;
+    std::span<const int64_t> got = r.args.inputs[input].sizes;
     TBX_MODEL(std::equal(got.begin(), got.end(), want.begin(), want.end()), "{} is [{}], expected [{}]", what,
               fmt::join(got, ", "), fmt::join(want, ", "));
   };
@@ -212,21 +221,32 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
   check(kInitialC, state, "initial_c");
   check(kPeepholes, {r.directions, 3 * r.hidden}, "P");
   check(kHiddenBias, {r.directions, r.hidden}, "the recurrent bias");
-  if (r.has(kLengths))
-    for (int64_t b = 0; b < r.batch; ++b)
-      TBX_MODEL(length_of(r, b) >= 0 && length_of(r, b) <= r.steps,
-                "sequence_lens[{}] is {}, the input has {} steps", b, length_of(r, b), r.steps);
+  if (!r.has(kLengths)) return;
+  for (int64_t b = 0; b < r.batch; ++b)
+    TBX_MODEL(length_of(r, b) >= 0 && length_of(r, b) <= r.steps,
+              "sequence_lens[{}] is {}, the input has {} steps", b, length_of(r, b), r.steps);
+}
+
+template <class T> void Recurrent<T>::load_parameters(const Run<T>& r) const {
   for (int64_t d = 0; d < r.directions; ++d) {
     for (Parameter p : {kPeepholeI, kPeepholeO, kPeepholeF}) { // as they follow each other in the input
       if (!r.has(kPeepholes)) break;
-      const TensorRef& t = args.inputs[kPeepholes];
+      const TensorRef& t = r.args.inputs[kPeepholes];
       load(r, kPeepholes, d * t.strides[0] + p * r.hidden * t.strides[1], t.strides[1], r.parameter(p, d),
            r.hidden);
     }
-    const TensorRef* bias = r.has(kHiddenBias) ? &args.inputs[kHiddenBias] : nullptr;
+    const TensorRef* bias = r.has(kHiddenBias) ? &r.args.inputs[kHiddenBias] : nullptr;
     load(r, kHiddenBias, bias ? d * bias->strides[0] : 0, bias ? bias->strides[1] : 0, r.parameter(kBias, d),
          r.hidden);
   }
+}
+
+template <class T> void Recurrent<T>::run(const RunArgs& args) const {
+  const TensorRef &x = args.inputs[0], &weights = args.inputs[1];
+  std::vector<T> dense;
+  const Run<T> r = run_of(args, dense);
+  check(r);
+  load_parameters(r);
   std::vector<GateWeights<T>> made;
   if (packed_.empty()) pack(weights.data, weights.dtype, weights.sizes, weights.strides, made);
   const std::vector<GateWeights<T>>& packed = packed_.empty() ? made : packed_;

@@ -82,85 +82,126 @@ struct Steps {
   std::vector<Slice> inputs, outputs;
 };
 
-/// The Scan that goes back.
-void backward_scan(const RuleCall& c, const Steps& s) {
-  Graph& body = *s.body;
-  const std::vector<ValueId> body_inputs = body.inputs, body_outputs = body.outputs;
-  const std::vector<ValueId> captured = varying_captures(c);
-  Reverse r = reverse_of(c, body);
-  std::vector<ValueId> xs;
-  for (const Steps::State& state : s.states)
-    if (may_vary(body.at(body_inputs[state.in]).type)) xs.push_back(body_inputs[state.in]);
-  for (const Steps::Slice& slice : s.inputs)
-    if (slice.source >= 0) xs.push_back(body_inputs[slice.place]);
-  for (ValueId v : captured) xs.push_back(inside(body, c.b.graph, v));
-  r.vary(xs);
+/// The Scan that goes back. Its states: the gradients of the states, then those of captured values, summed.
+class BackwardScan {
+public:
+  BackwardScan(const RuleCall& c, const Steps& s)
+      : c_(c), s_(s), body_(*s.body), body_inputs_(body_.inputs), body_outputs_(body_.outputs),
+        captured_(varying_captures(c)), reverse_(reverse_of(c, body_)) {
+    node_.name = c.node.name;
+    node_.op_type = "Scan";
+    node_.opset = 18;
+  }
 
-  Node node;
-  node.name = c.node.name;
-  node.op_type = "Scan";
-  node.opset = 18;
-  std::vector<ValueId> inputs, outputs, sums;
-  std::vector<ValueId> sources; // whose gradients they are
-  // States of the way back: the gradients of the states, then those of captured values, summed.
-  std::vector<const Steps::State*> states;
-  for (const Steps::State& state : s.states) {
-    if (!may_vary(body.at(body_inputs[state.in]).type)) continue;
-    states.push_back(&state);
-    const ValueId like = state.last >= 0 ? state.last : state.source;
-    node.inputs.push_back(state.gradient >= 0 ? state.gradient : c.b.filled(like, 0));
-    inputs.push_back(add_like(body, body.at(body_outputs[state.out])));
-    r.give(body_outputs[state.out], inputs.back());
-    sources.push_back(state.source);
+  void add() {
+    vary();
+    take_states();
+    take_slices();
+    reverse_.run();
+    return_states();
+    return_slices();
+    body_.inputs = std::move(inputs_);
+    body_.outputs = std::move(outputs_);
+    set_producers(body_);
+    push();
   }
-  for (ValueId v : captured) {
-    node.inputs.push_back(c.b.filled(v, 0));
-    sums.push_back(add_like(body, c.b.graph.at(v)));
-    inputs.push_back(sums.back());
-    sources.push_back(v);
+
+private:
+  bool has_gradient(const Steps::State& state) const {
+    return may_vary(body_.at(body_inputs_[state.in]).type);
   }
-  std::vector<int64_t> axes, directions, out_axes, out_directions;
-  auto scanned = [&](const Steps::Slice& slice, ValueId inner) {
-    node.inputs.push_back(slice.outer);
-    inputs.push_back(inner);
-    axes.push_back(slice.axis);
-    directions.push_back(1 - slice.direction);
-  };
-  for (const Steps::Slice& slice : s.inputs) scanned(slice, body_inputs[slice.place]);
-  for (const Steps::Slice& slice : s.outputs) {
-    const ValueId g = add_like(body, body.at(body_outputs[slice.place]));
-    scanned(slice, g);
-    r.give(body_outputs[slice.place], g);
+
+  /// Says which inputs of the body gradients are wanted of.
+  void vary() {
+    std::vector<ValueId> xs;
+    for (const Steps::State& state : s_.states)
+      if (has_gradient(state)) xs.push_back(body_inputs_[state.in]);
+    for (const Steps::Slice& slice : s_.inputs)
+      if (slice.source >= 0) xs.push_back(body_inputs_[slice.place]);
+    for (ValueId v : captured_) xs.push_back(inside(body_, c_.b.graph, v));
+    reverse_.vary(xs);
   }
-  r.run();
-  for (const Steps::State* state : states) outputs.push_back(gradient_or_zeros(r, body_inputs[state->in]));
-  for (size_t k = 0; k < captured.size(); ++k) {
-    const ValueId g = r.gradient(inside(body, c.b.graph, captured[k]));
-    outputs.push_back(g < 0 ? own(r.b, sums[k]) : r.b.emit("Add", {sums[k], g}, sums[k]));
+
+  void take_states() {
+    for (const Steps::State& state : s_.states) {
+      if (!has_gradient(state)) continue;
+      const ValueId like = state.last >= 0 ? state.last : state.source;
+      node_.inputs.push_back(state.gradient >= 0 ? state.gradient : c_.b.filled(like, 0));
+      inputs_.push_back(add_like(body_, body_.at(body_outputs_[state.out])));
+      reverse_.give(body_outputs_[state.out], inputs_.back());
+      sources_.push_back(state.source);
+    }
+    for (ValueId v : captured_) {
+      node_.inputs.push_back(c_.b.filled(v, 0));
+      sums_.push_back(add_like(body_, c_.b.graph.at(v)));
+      inputs_.push_back(sums_.back());
+      sources_.push_back(v);
+    }
   }
-  for (const Steps::Slice& slice : s.inputs) {
-    if (slice.source < 0) continue;
-    outputs.push_back(gradient_or_zeros(r, body_inputs[slice.place]));
-    out_axes.push_back(slice.axis);
-    out_directions.push_back(1 - slice.direction);
-    sources.push_back(slice.source);
+
+  /// What each step reads: the slices that it read on the way there, then the gradients of those that it
+  /// made.
+  void take_slices() {
+    std::vector<int64_t> axes, directions;
+    auto take = [&](const Steps::Slice& slice, ValueId inner) {
+      node_.inputs.push_back(slice.outer);
+      inputs_.push_back(inner);
+      axes.push_back(slice.axis);
+      directions.push_back(1 - slice.direction);
+    };
+    for (const Steps::Slice& slice : s_.inputs) take(slice, body_inputs_[slice.place]);
+    for (const Steps::Slice& slice : s_.outputs) {
+      const ValueId g = add_like(body_, body_.at(body_outputs_[slice.place]));
+      take(slice, g);
+      reverse_.give(body_outputs_[slice.place], g);
+    }
+    node_.attributes = {{"body", s_.body},
+                        {"num_scan_inputs", static_cast<int64_t>(axes.size())},
+                        {"scan_input_axes", axes},
+                        {"scan_input_directions", directions}};
   }
-  body.inputs = std::move(inputs);
-  body.outputs = std::move(outputs);
-  set_producers(body);
-  node.attributes = {{"body", s.body},
-                     {"num_scan_inputs", static_cast<int64_t>(axes.size())},
-                     {"scan_input_axes", axes},
-                     {"scan_input_directions", directions}};
-  if (!out_axes.empty()) {
-    node.attributes["scan_output_axes"] = out_axes;
-    node.attributes["scan_output_directions"] = out_directions;
+
+  void return_states() {
+    for (const Steps::State& state : s_.states)
+      if (has_gradient(state)) outputs_.push_back(gradient_or_zeros(reverse_, body_inputs_[state.in]));
+    for (size_t k = 0; k < captured_.size(); ++k) {
+      const ValueId g = reverse_.gradient(inside(body_, c_.b.graph, captured_[k]));
+      outputs_.push_back(g < 0 ? own(reverse_.b, sums_[k]) : reverse_.b.emit("Add", {sums_[k], g}, sums_[k]));
+    }
   }
-  for (ValueId v : sources) node.outputs.push_back(add_like(c.b.graph, c.b.graph.at(v)));
-  const std::vector<ValueId> made = node.outputs;
-  c.b.push(std::move(node));
-  for (size_t k = 0; k < made.size(); ++k) c.give_to(sources[k], made[k]);
-}
+
+  void return_slices() {
+    std::vector<int64_t> axes, directions;
+    for (const Steps::Slice& slice : s_.inputs) {
+      if (slice.source < 0) continue;
+      outputs_.push_back(gradient_or_zeros(reverse_, body_inputs_[slice.place]));
+      axes.push_back(slice.axis);
+      directions.push_back(1 - slice.direction);
+      sources_.push_back(slice.source);
+    }
+    if (axes.empty()) return;
+    node_.attributes["scan_output_axes"] = axes;
+    node_.attributes["scan_output_directions"] = directions;
+  }
+
+  void push() {
+    for (ValueId v : sources_) node_.outputs.push_back(add_like(c_.b.graph, c_.b.graph.at(v)));
+    const std::vector<ValueId> made = node_.outputs;
+    c_.b.push(std::move(node_));
+    for (size_t k = 0; k < made.size(); ++k) c_.give_to(sources_[k], made[k]);
+  }
+
+  const RuleCall& c_;
+  const Steps& s_;
+  Graph& body_;
+  const std::vector<ValueId> body_inputs_, body_outputs_; ///< as they were on the way there
+  const std::vector<ValueId> captured_;
+  Reverse reverse_;
+  Node node_;
+  std::vector<ValueId> inputs_, outputs_; ///< of the body on the way back
+  std::vector<ValueId> sums_;             ///< of captured values, of the steps so far
+  std::vector<ValueId> sources_;          ///< what the outputs are gradients of
+};
 
 size_t first_state(const RuleCall& c) { return c.node.op_type == "Loop" ? 2 : 0; }
 
@@ -269,7 +310,7 @@ void scan_rule(const RuleCall& c) {
   for (size_t k = 0; k < results; ++k)
     if (ValueId g = c.gradient(static_cast<int>(states + k)); g >= 0)
       s.outputs.push_back({states + k, g, out_axes[k], out_directions[k]});
-  backward_scan(c, s);
+  BackwardScan(c, s).add();
 }
 
 void loop_rule(const RuleCall& c) {
@@ -285,7 +326,7 @@ void loop_rule(const RuleCall& c) {
   for (size_t k = 0; k < results; ++k)
     if (ValueId g = c.gradient(static_cast<int>(states + k)); g >= 0)
       s.outputs.push_back({1 + states + k, g, 0, 0});
-  backward_scan(c, s);
+  BackwardScan(c, s).add();
 }
 
 } // namespace tbx::graph

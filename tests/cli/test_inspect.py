@@ -260,6 +260,14 @@ def test_a_device_is_no_model(tbx: Tbx) -> None:
     assert refused.code == 3 and "'/dev/null' is not a regular file (write the model to one, or give its bytes)" in refused.err
 
 
+def test_a_pipe_is_no_model(tbx: Tbx, tmp_path: Path) -> None:
+    """Nobody writes to it: who opened it as a file waited for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for command in (["run"], ["dump"], ["compile", "-o", tmp_path / "out.tbx"], ["explain"], ["bench"], ["optimize", tmp_path / "out.onnx"]):
+        refused = tbx(command[0], tmp_path / "pipe", *command[1:])
+        assert refused.code == 3 and "is not a regular file" in refused.err
+
+
 def test_full_disk_is_an_error(tbx: Tbx, model: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")

@@ -53,6 +53,28 @@ def test_names(tbx: Tbx, tmp_path: Path, command: list[str]) -> None:
         json.loads(result.out)
 
 
+def test_lines_of_a_name_are_none_of_ours(tbx: Tbx, tmp_path: Path) -> None:
+    """A name that goes on in the next line would stand there as if we had said it."""
+    model = two_nodes(tmp_path / "odd.onnx", "a\nok: all is well\nb")
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    commands = [["dump", "--stage", stage] for stage in ("import", "simplify", "lower", "schedule", "plan")]
+    commands += [["run", "--no-compile"], ["explain", "--no-compile"], ["run", "--no-compile", "--input", f"none={tmp_path / 'x.npy'}"]]
+    for command in commands:
+        result = tbx(command[0], model, *command[1:])
+        assert not any(line.startswith("ok: all is well") for line in (result.out + result.err).splitlines()), command
+
+
+def test_messages_of_long_names_are_short(tbx: Tbx, tmp_path: Path) -> None:
+    x = [helper.make_tensor_value_info(f"{i}" + "x" * 100_000, 1, [f"{i}" + "n" * 100_000]) for i in range(20)]
+    y = helper.make_tensor_value_info("y", 1, None)
+    onnx.save(helper.make_model(helper.make_graph([helper.make_node("Sum", [v.name for v in x], ["y"])], "g", x, [y]),
+                                opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    refused = tbx("run", tmp_path / "m.onnx", "--no-compile", "--input", f"{x[3].name}={tmp_path / 'x.npy'}")
+    message = refused.err.splitlines()[-1]
+    assert refused.code == 3 and "has rank 2" in message and len(message) < 40_000
+
+
 def test_names_that_are_no_text(tmp_path: Path) -> None:
     model = two_nodes(tmp_path / "odd.onnx", "PLACE")
     model.write_bytes(model.read_bytes().replace(b"PLACE", b"n\xffpe\xc3"))

@@ -302,6 +302,21 @@ def test_the_memory_limit_counts_outputs() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("node", ["Softmax", "LogSoftmax", "Hardmax", "LpNormalization"])
+def test_rows_without_elements_end_in_time(node: str, compiled: bool) -> None:
+    """2^46 of them, in a tensor of 0 bytes."""
+    session = tensorbox.Session(model(f"g (float[1, 0] x, int64[2] s) => (float[N, M] y) {{ e = Expand(x, s)  y = {node}(e) }}"),
+                                compile=compiled, time_limit_ms=300, load_time_limit_ms=60_000)
+    feeds = {"x": np.zeros((1, 0), np.float32), "s": np.array([2**46, 0])}
+    start = time.monotonic()
+    try:
+        assert session.run(feeds)["y"].shape == (2**46, 0)
+    except tensorbox.ModelError as error:
+        assert "longer than the limit of 300 ms" in str(error)
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("gather", ["y = Gather(t, i)", "r = Constant<value = int64[2] {1, 1}>()  j = Reshape(i, r)  y = GatherND(t, j)",
                                     "r = Constant<value = int64[2] {1, 8}>()  j = Expand(i, r)  y = GatherElements(t, j)",

@@ -329,13 +329,42 @@ TEST(SymIntCost, DivisionChainsStayLinear) {
 TEST(SymIntCost, PowersStaySmall) {
   Context c;
   SymInt s = c.symbol("s"), sum = s + 1, power = s;
-  for (int k = 0; k < 100; ++k) sum = sum * sum + s;
+  EXPECT_THROW(
+      {
+        for (int k = 0; k < 100; ++k) sum = sum * sum + s;
+      },
+      Error);
   EXPECT_LT(c.impl().sym_arena.size(), 100u * 100);
   EXPECT_THROW(
       {
         for (int k = 0; k < 100; ++k) power = power * power;
       },
       Error);
+}
+
+/// A plan keeps sizes written out: what is shared here stands there as often as it is used.
+TEST(SymIntCost, SizesWrittenOutAreBounded) {
+  Context c;
+  const SymInt s = c.symbol("s");
+  auto levels = [&](SymInt x, auto next) {
+    for (int k = 0; k < 200; ++k) {
+      try {
+        x = next(x);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.kind(), ErrorKind::unsupported);
+        return k;
+      }
+    }
+    return 200;
+  };
+  const int shared = levels(s, [](SymInt x) { return floordiv(x, 3) + mod(x, 7); });
+  EXPECT_GT(shared, 10); // 3 * 2^k operations
+  EXPECT_LT(shared, 17);
+  const int waiting = levels(s, [&](SymInt x) { return floordiv(s, x + 5); });
+  EXPECT_GT(waiting, 25); // two more numbers wait at each level
+  EXPECT_LT(waiting, 33);
+  EXPECT_EQ(levels(s, [](SymInt x) { return floordiv(x, 3) + 1; }), 200);
+  EXPECT_EQ(levels(c.var(0), [](SymInt x) { return floordiv(x, 3) + mod(x, 7); }), 200); // an index, no size
 }
 
 TEST(SymIntCost, NestingIsBounded) {

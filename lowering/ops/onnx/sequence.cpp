@@ -1,6 +1,7 @@
 // Sequences of static length and optionals: lists of values while lowering, nothing of them runs.
 #include <algorithm>
 
+#include "base/budget.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
@@ -11,7 +12,10 @@ using Values = std::vector<LoweredValue>;
 
 constexpr int64_t kMaxParts = 16384;
 
+/// Every sequence is a list of its own, so a chain of n insertions takes n^2 / 2 elements: they count.
 LoweredValue sequence(Values elements) {
+  if (const auto& budget = current_budget())
+    budget->take(static_cast<int64_t>(elements.size() * sizeof(LoweredValue)));
   LoweredValue v;
   v.sequence = std::make_shared<Values>(std::move(elements));
   return v;

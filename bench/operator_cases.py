@@ -153,7 +153,7 @@ def _indexing() -> None:
 
 
 def _selection() -> None:
-    for n, k in (100000, 100), (1000, 5), (8400, 300), (50000, 50000):
+    for n, k in (100000, 100), (1000, 5), (8400, 300), (50000, 50000), (100, 1), (100, 5):
         rows = max(1, 100000 // n)
         add(f"TopK {k} of {n}", "TopK", lambda rows=rows, n=n: [f(rows, n)], [i(k)], outputs=2,
             types=[TensorProto.FLOAT, TensorProto.INT64])
@@ -205,6 +205,16 @@ def _windows() -> None:
 def _normal() -> None:
     add("InstanceNormalization", "InstanceNormalization", lambda: [f(2, 64, 64, 64), f(64), f(64)])
     add("GroupNormalization", "GroupNormalization", lambda: [f(2, 64, 64, 64), f(64), f(64)], opset=21, num_groups=8)
+    for channels in (256, 320):  # as diffusion models have them: behind a convolution channels lie innermost
+        body = f"""g(float[1,4,64,64] x, float[{channels},1,1] a, float[{channels},1,1] b) => (float[1,{channels},64,64] y) {{
+            k = Constant<value_ints = [{channels}, 4, 1, 1]>() w = ConstantOfShape<value = float[1] {{0.1}}>(k) c = Conv(x, w)
+            s = Constant<value_ints = [0, 32, -1]>() r = Reshape(c, s) one = Constant<value_float = 1.0>()
+            n32 = Constant<value_ints = [32]>() ones = Expand(one, n32) zeros = Sub(ones, ones)
+            i = InstanceNormalization(r, ones, zeros) t = Shape(c) u = Reshape(i, t)
+            v = Mul(u, a) z = Add(v, b) q = Sigmoid(z) y = Mul(z, q) }}"""
+        CASES[f"Conv, GroupNorm and SiLU of {channels} channels"] = (
+            lambda body=body, n=channels: text(body, x=f(1, 4, 64, 64), a=f(n, 1, 1), b=f(n, 1, 1)))
+    add("Mul by a scale of each channel", "Mul", lambda: [f(1, 64, 64, 64), f(64, 1, 1)])
     add("LayerNormalization", "LayerNormalization", lambda: [f(1, 256, 768), f(768), f(768)])
     add("BatchNormalization", "BatchNormalization", lambda: [f(2, 64, 64, 64), f(64), f(64), f(64), abs(f(64))])
     add("MeanVarianceNormalization", "MeanVarianceNormalization", lambda: [f(2, 64, 32, 32)])

@@ -6,8 +6,8 @@
                                           # NAME:torch has those of torch.compile, as a graph
 
 Prints the kernels of the run by their share, the waits before them included: how often, their time, the gaps before them,
-the longest gap, and what a generated kernel does. Times of single kernels are those under the profiler, which makes gaps longer. Needs torch, onnx and onnxscript, and
-tensorbox on the path.
+the longest gap, and what a generated kernel does. Times of single kernels are those under the profiler, which makes gaps
+longer. Needs torch, onnx and onnxscript, and tensorbox on the path.
 """
 
 from __future__ import annotations

@@ -493,6 +493,19 @@ TEST(Schedule, ResultsAreScatteredInACacheWhereManyReadsAreGathered) {
   EXPECT_EQ(turned(65536), "[24, 65536]");
 }
 
+// What is in the cache whatever the order does not decide it.
+TEST(Schedule, AScaleOfEachChannelLeavesTheRowsOfAnImageTogether) {
+  GraphHelper h;
+  const ValueId x = h.input("x", DType::f32, {1, 64, 32, 40}), s = h.input("s", DType::f32, {64, 1, 1});
+  h.output(h.node("Mul", {x, s}));
+  EXPECT_EQ(last_axes(h), "[64, 1280]");
+  GraphHelper turned; // as much is read as is written, which lies otherwise
+  const ValueId y = turned.input("y", DType::f32, {64, 1280}), z = turned.input("z", DType::f32, {1280, 64});
+  turned.output(turned.node(
+      "Add", {y, turned.node("Transpose", {z}, {{"perm", std::vector<int64_t>{1, 0}}})}));
+  EXPECT_EQ(last_axes(turned), "[64, 1280]");
+}
+
 TEST(Schedule, BinsOfARegionAreWrittenChannelByChannel) {
   GraphHelper h;
   const ValueId x = h.input("x", DType::f32, {1, 64, 20, 20}), rois = h.input("r", DType::f32, {50, 4}),

@@ -501,8 +501,8 @@ TEST(Schedule, AScaleOfEachChannelLeavesTheRowsOfAnImageTogether) {
   EXPECT_EQ(last_axes(h), "[64, 1280]");
   GraphHelper turned; // as much is read as is written, which lies otherwise
   const ValueId y = turned.input("y", DType::f32, {64, 1280}), z = turned.input("z", DType::f32, {1280, 64});
-  turned.output(turned.node(
-      "Add", {y, turned.node("Transpose", {z}, {{"perm", std::vector<int64_t>{1, 0}}})}));
+  turned.output(
+      turned.node("Add", {y, turned.node("Transpose", {z}, {{"perm", std::vector<int64_t>{1, 0}}})}));
   EXPECT_EQ(last_axes(turned), "[64, 1280]");
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "base/float_formats.h"
 #include "graph/node_attributes.h"
@@ -103,16 +105,24 @@ bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
 
 namespace {
 
-/// The most dimensions of a constant that is read on the way from `x` to `node`.
+/// The most dimensions of a constant that is read on the way from `x` to `node`; as many as there may be
+/// where the way is longer than that of any pattern.
 size_t rank_of_constants(Editor& e, const Node& node, ValueId x) {
+  constexpr size_t kLongest = 32;
   size_t rank = 0;
-  for (ValueId id : node.inputs) {
-    if (id < 0 || id == x) continue;
-    if (const auto& constant = e.graph.at(id).constant)
-      rank = std::max(rank, constant->dims.size());
-    else if (const Node* before = e.producer(id))
-      rank = std::max(rank, rank_of_constants(e, *before, x));
-  }
+  std::vector<const Node*> way{&node};
+  for (size_t i = 0; i < way.size(); ++i)
+    for (ValueId id : way[i]->inputs) {
+      if (id < 0 || id == x) continue;
+      if (const auto& constant = e.graph.at(id).constant) {
+        rank = std::max(rank, constant->dims.size());
+        continue;
+      }
+      const Node* before = e.producer(id);
+      if (!before || std::find(way.begin(), way.end(), before) != way.end()) continue;
+      if (way.size() == kLongest) return std::numeric_limits<size_t>::max();
+      way.push_back(before);
+    }
   return rank;
 }
 

@@ -56,14 +56,17 @@ bool has_symbols(const Session& session) {
   return false;
 }
 
+/// Throws UsageError where the file that an option names, if it does, cannot be written.
+void check_file(const std::string& option, const std::string& path, const ModelOptions& model) {
+  if (path.empty()) return;
+  if (const std::string why = refuses_file(path, model.model); !why.empty())
+    throw UsageError(option + " " + why);
+}
+
 /// Kernels in the order of execution; totals first.
 void explain(ExplainOptions& o) {
-  if (!o.trace.empty())
-    if (std::string why = refuses_file(o.trace, o.model.model); !why.empty())
-      throw UsageError("--trace " + why);
-  if (!o.picture.empty())
-    if (std::string why = refuses_file(o.picture, o.model.model); !why.empty())
-      throw UsageError("--picture " + why);
+  check_file("--trace", o.trace, o.model);
+  check_file("--picture", o.picture, o.model);
   if (o.passes) {
     if (o.model.json) return print_json(pass_names());
     for (const std::string& name : pass_names()) say("{}\n", name);
@@ -140,9 +143,7 @@ Examples:
   tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
     if (o->output == "-") o->output.clear();
-    if (!o->output.empty())
-      if (std::string why = refuses_file(o->output, o->model.model); !why.empty())
-        throw UsageError("--output " + why);
+    check_file("--output", o->output, o->model);
     o->model.compile.dims = parse_dims(o->model.dims);
     std::string text = is_package(o->model.model) ? o->model.open().dump(o->stage).value()
                                                   : driver::dump_stage(std::filesystem::path(o->model.model),

@@ -119,6 +119,7 @@ text { font: 13px system-ui, sans-serif; fill: #222 } .head { font-weight: bold;
     return static_cast<double>(std::max<int64_t>(0, timed_ ? k.time_ns : k.bytes));
   }
   std::string amount(double weight) const { return timed_ ? of_time(weight) : of_bytes(weight); }
+  double percent(double weight) const { return all_ > 0 ? 100 * weight / all_ : 0; }
   static size_t y_of(size_t kernel) { return kTop + kRow * kernel + kRow / 2; }
 
   void line(int x, size_t y, const char* kind, const std::string& escaped) {
@@ -136,9 +137,8 @@ text { font: 13px system-ui, sans-serif; fill: #222 } .head { font-weight: bold;
       const auto found = of_kind_.find(kind);
       if (found == of_kind_.end()) continue;
       const auto [count, weight] = found->second;
-      const double part = all_ > 0 ? 100 * weight / all_ : 0;
       out_ += fmt::format("<rect class=\"{}\" x=\"{}\" y=\"64\" width=\"12\" height=\"12\"/>\n", kind, x);
-      line(x + 18, 75, "", fmt::format("{} {}, {:.0f} %", count, text, part));
+      line(x + 18, 75, "", fmt::format("{} {}, {:.0f} %", count, text, percent(weight)));
       x += 250;
     }
   }
@@ -157,7 +157,7 @@ text { font: 13px system-ui, sans-serif; fill: #222 } .head { font-weight: bold;
 
   void row(size_t i) {
     const KernelReport& k = kernels_[i];
-    const std::string kind = of_kind_.count(k.kind) ? xml(k.kind) : "";
+    const std::string kind = xml(k.kind);
     const double width = most_ > 0 ? kBarWidth * weight(k) / most_ : 0;
     const size_t y = y_of(i);
     out_ += fmt::format("<g><title>{}</title>\n", details(i));
@@ -169,9 +169,8 @@ text { font: 13px system-ui, sans-serif; fill: #222 } .head { font-weight: bold;
     line(kName, y + 4, "dim", xml(cut(name_of(k), 42)));
     out_ += fmt::format("<rect class=\"bar {}\" x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\"/>\n", kind,
                         kBars, y - kRow / 2 + 4, width, kRow - 8);
-    const double part = all_ > 0 ? 100 * weight(k) / all_ : 0;
     out_ += fmt::format("<text x=\"{:.0f}\" y=\"{}\" class=\"dim\">{}, {:.1f} %</text>\n</g>\n",
-                        kBars + width + 8, y + 4, amount(weight(k)), part);
+                        kBars + width + 8, y + 4, amount(weight(k)), percent(weight(k)));
   }
 
   std::string details(size_t i) const {

@@ -143,18 +143,36 @@ private:
       }
     }
 
+    static FetchLines fetch_nothing(const float* here) { return {here, here, 0}; }
+
+    /// What is fetched beside part `c` of the `cuts` products of a panel: the next panel of the task. All of
+    /// a task's panels are more than a core's own cache.
+    FetchLines fetch_next(int64_t product, int64_t panel, int64_t begin, int64_t end, int64_t c,
+                          int64_t cuts) const {
+      if (++panel == end) ++product, panel = begin;
+      if (product == kernel.products_ || c > 1) return fetch_nothing(kernel.weights_.transformed());
+      static_assert(kPanel == 2 * FetchLines::kFloats); // as many lines as two for each term
+      const int64_t half = kernel.weights_.in_channels() * FetchLines::kFloats;
+      const float* next = panel_of(product, panel);
+      if (cuts == 1) return {next, next + half};
+      return {next + c * half, next + c * half};
+    }
+
+    const float* panel_of(int64_t product, int64_t panel) const {
+      return kernel.weights_.transformed() + (product * cut.panels + panel) * kernel.weights_.panel_size();
+    }
+
     void multiply(const Parts& parts, int64_t count, int64_t begin, int64_t end) const {
-      const int64_t depth = kernel.weights_.in_channels(), panel_size = kernel.weights_.panel_size();
-      const float* weights = kernel.weights_.transformed();
-      const int64_t cuts = quotient(count, kRows);
+      const int64_t depth = kernel.weights_.in_channels(), cuts = quotient(count, kRows);
       for (int64_t product = 0; product < kernel.products_; ++product)
         for (int64_t panel = begin; panel < end; ++panel)
           for (int64_t c = 0; c < cuts; ++c) {
             const int64_t first = count * c / cuts, last = count * (c + 1) / cuts;
             kernel.loops_.multiply(
                 parts.input + product * product_step + first * line, line, static_cast<int>(last - first),
-                depth, weights + (product * cut.panels + panel) * panel_size, channels_of(panel),
-                parts.sums + product * sums_step + ((panel - begin) * cut.block + first) * kPanel, false);
+                depth, panel_of(product, panel), channels_of(panel),
+                parts.sums + product * sums_step + ((panel - begin) * cut.block + first) * kPanel, false,
+                fetch_next(product, panel, begin, end, c, cuts));
           }
     }
 
@@ -219,7 +237,8 @@ private:
         for (int64_t i = 0; i < m * m; i += kRows)
           kernel.loops_.multiply(taken.data() + i * depth, depth,
                                  static_cast<int>(std::min(kRows, m * m - i)), depth,
-                                 weights + e * depth * kPanel, channels_of(panel), sums + i * kPanel, e > 0);
+                                 weights + e * depth * kPanel, channels_of(panel), sums + i * kPanel, e > 0,
+                                 fetch_nothing(weights));
       }
       out.sums = sums;
       out.sums_step = kPanel;

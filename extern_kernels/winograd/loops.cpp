@@ -61,29 +61,30 @@ template <int Bytes, int M>
 /// `Most`: rows whose sums leave registers for the operands. `count` is at most that.
 template <int Bytes, int Most>
 [[gnu::always_inline]] inline void multiply_few(const float* rows, int64_t row_step, int count, int64_t depth,
-                                                const float* panel, int64_t columns, float* sums, bool more) {
+                                                const float* panel, int64_t columns, float* sums, bool more,
+                                                FetchLines beside) {
   constexpr int64_t kLanes = Vector<Bytes>::count;
   if (count == Most) {
     int64_t j = 0;
     for (; j + kLanes < columns; j += 2 * kLanes)
       multiply_tile<Bytes, Most, 2, kPanel>(rows, row_step, depth, panel + j, more ? sums + j : nullptr,
-                                            kPanel, sums + j, kPanel);
+                                            kPanel, sums + j, kPanel, beside);
     if (j < columns)
       multiply_tile<Bytes, Most, 1, kPanel>(rows, row_step, depth, panel + j, more ? sums + j : nullptr,
-                                            kPanel, sums + j, kPanel);
+                                            kPanel, sums + j, kPanel, beside);
     return;
   }
   if constexpr (Most > 1)
-    multiply_few<Bytes, Most - 1>(rows, row_step, count, depth, panel, columns, sums, more);
+    multiply_few<Bytes, Most - 1>(rows, row_step, count, depth, panel, columns, sums, more, beside);
 }
 
 template <int Bytes, int Most>
 [[gnu::always_inline]] inline void multiply_body(const float* rows, int64_t row_step, int count,
                                                  int64_t depth, const float* panel, int64_t columns,
-                                                 float* sums, bool more) {
+                                                 float* sums, bool more, FetchLines beside) {
   for (int left = (count + Most - 1) / Most; left > 0; --left) { // parts as large as each other
     const int some = (count + left - 1) / left;
-    multiply_few<Bytes, Most>(rows, row_step, some, depth, panel, columns, sums, more);
+    multiply_few<Bytes, Most>(rows, row_step, some, depth, panel, columns, sums, more, beside);
     count -= some, rows += some * row_step, sums += some * kPanel;
   }
 }
@@ -224,8 +225,9 @@ template <int Bytes, int M> [[gnu::always_inline]] inline void store_body(const 
     input_body<bytes, M>(pixels, channels, to, step);                                                        \
   }                                                                                                          \
   target void multiply_##name(const float* rows, int64_t row_step, int count, int64_t depth,                 \
-                              const float* panel, int64_t columns, float* sums, bool more) {                 \
-    multiply_body<bytes, rows_at_once>(rows, row_step, count, depth, panel, columns, sums, more);            \
+                              const float* panel, int64_t columns, float* sums, bool more,                   \
+                              FetchLines beside) {                                                           \
+    multiply_body<bytes, rows_at_once>(rows, row_step, count, depth, panel, columns, sums, more, beside);    \
   }                                                                                                          \
   template <int M> target bool output_##name(const TileOutput& tile) { return output_body<bytes, M>(tile); } \
   template <int M> target void store_##name(const TileOutput& tile) { store_body<bytes, M>(tile); }          \

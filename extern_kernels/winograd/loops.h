@@ -5,6 +5,7 @@
 #include <span>
 
 #include "extern_kernels/problem.h"
+#include "extern_kernels/vector_tile.h"
 
 namespace tbx::extern_kernels::winograd {
 
@@ -42,8 +43,9 @@ struct Loops {
   void (*transform_input)(const float* const* pixels, int64_t channels, float* to, int64_t step);
   /// sums[row, column] = rows[row * row_step + l] * panel[l, column], for up to kRows rows and the first
   /// `columns` columns, of whole vectors. `more`: added to what is there.
+  /// `beside`: fetched meanwhile.
   void (*multiply)(const float* rows, int64_t row_step, int count, int64_t depth, const float* panel,
-                   int64_t columns, float* sums, bool more);
+                   int64_t columns, float* sums, bool more, FetchLines beside);
   /// False where a result is not finite: then nothing has been stored.
   bool (*transform_output)(const TileOutput& tile);
   /// Bias and post-operations of finished sums [result, kPanel].

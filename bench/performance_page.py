@@ -273,8 +273,7 @@ def page(
         *([picture["bf16"], "", _mean(halves), ""] if halves else []),
         *_bf16(f32),
         "",
-        "" if "amx_bf16" in where["isa"] else "bf16 on AMX: not measured, this machine has none.",
-        "",
+        *([] if "amx_bf16" in where["isa"] else ["This machine has no AMX: [the targets](#targets) say what another one took.", ""]),
         f"## 16, 8 and 4 bits, {threads} threads",
         "",
         picture["narrow"],
@@ -286,7 +285,6 @@ def page(
         "`+qdq`: quantised by ONNX Runtime's tools (QDQ, weights per channel). *arithmetic* is that of 8-bit products here, also "
         "for models of 16 and 4 bits.",
         "",
-        *(["" if "amx_int8" in where["isa"] else "int8 on AMX: not measured, this machine has none.", ""]),
         "## Decoding one token",
         "",
         "Token after token with the caches of the step before, each engine in its best form: tensorbox with the option `state`, "

@@ -128,10 +128,7 @@ class Measurement:
         precision = self.workload.precision
         if precision == "f32" and self.engine in engines.NARROW:
             precision = "bf16"
-        verdicts = {
-            name: max((tolerance.compare(outputs[name], r, precision) for r in found), key=lambda v: v.used)
-            for name, found in references.items()
-        }
+        verdicts = tolerance.compare_all(outputs, references, precision)
         name, worst = max(verdicts.items(), key=lambda item: item[1].used)
         used = min(worst.used, 1e9)  # JSON has no infinity
         return {"used": used, "precision": precision, "message": "" if worst.ok else f"{name}: {worst.message}"}

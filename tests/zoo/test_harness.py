@@ -14,7 +14,7 @@ import perturb
 import reference
 import zoo
 from check_model import Task
-from tolerance import compare
+from tolerance import compare, compare_all
 from run_zoo import run_model, summary
 
 
@@ -68,6 +68,30 @@ def test_all_values_need_no_statistics() -> None:
     want = np.array([[0.1214608, 0.06547741]], np.float32)
     assert compare(want + np.array([[-0.00455, 0.00093]], np.float32), whole(want), "bf16").ok
     assert not compare(want + np.array([[-0.009, 0.0019]], np.float32), whole(want), "bf16").ok
+
+
+def test_detections_of_narrow_precisions_are_a_set() -> None:
+    random = np.random.default_rng(5)
+    corner = random.uniform(0, 300, (40, 2)).astype(np.float32)
+    right = {"boxes": np.concatenate([corner, corner + random.uniform(20, 60, (40, 2)).astype(np.float32)], axis=1),
+             "scores": np.linspace(0.9, 0.89, 40, dtype=np.float32), "labels": random.integers(0, 9, 40)}
+    wanted = {name: [whole(values)] for name, values in right.items()}
+
+    def verdict(got: dict[str, np.ndarray], precision: str = "bf16") -> bool:
+        return all(v.ok for v in compare_all(got, wanted, precision).values())
+
+    turned = {"boxes": right["boxes"][::-1] + np.float32(0.2), "scores": right["scores"], "labels": right["labels"][::-1]}
+    assert verdict(right, "f32") and verdict(right) and verdict(turned)
+    assert not verdict(turned, "f32")
+    assert not verdict(turned | {"labels": right["labels"]})
+    assert not verdict(turned | {"scores": right["scores"] * np.float32(1.2)})
+    assert not verdict(turned | {"boxes": turned["boxes"] + np.float32(5)})
+    assert not verdict(turned | {"boxes": turned["boxes"][:-1]})
+    few = {name: values.copy() for name, values in right.items()}
+    few["labels"][:4] += 1  # 36 of 40
+    assert verdict(few)
+    few["labels"][:5] = right["labels"][:5] + 1
+    assert not verdict(few)
 
 
 def test_norm_of_samples_needs_statistics() -> None:

@@ -23,6 +23,48 @@ class Verdict:
     message: str
 
 
+DETECTIONS = ("boxes", "scores", "labels")  # a detector's results, as torchvision names them, best first
+LEAST_FOUND, LEAST_OVERLAP = 0.9, 0.9
+
+
+def compare_all(outputs: dict[str, np.ndarray], wanted: dict[str, list[Reference]], precision: str) -> dict[str, Verdict]:
+    """The worst verdict on each output. In narrow precisions detections are a set: of two whose scores are nearly equal
+    either may be first, so boxes and labels are looked for in all places."""
+    as_set = precision != "f32" and set(wanted) == set(DETECTIONS) and all(r.values.size == np.prod(r.shape) for f in wanted.values() for r in f)
+    verdicts = {}
+    for name, references in wanted.items():
+        if as_set and name != "scores":
+            continue
+        verdicts[name] = max((compare(outputs[name], r, precision) for r in references), key=lambda v: v.used)
+    if as_set:
+        pairs = zip(wanted["boxes"], wanted["labels"])
+        verdicts["boxes, labels"] = max((_compare_detections(outputs, *pair) for pair in pairs), key=lambda v: v.used)
+    return verdicts
+
+
+def _compare_detections(got: dict[str, np.ndarray], boxes: Reference, labels: Reference) -> Verdict:
+    """How many wanted boxes (left, top, right, bottom) are found again with their label and nine tenths of overlap."""
+    for name, want in (("boxes", boxes), ("labels", labels)):
+        if got[name].shape != want.shape or got[name].dtype.name != want.dtype:
+            return _refused(f"{name} are {got[name].dtype.name} {list(got[name].shape)}, expected {want.dtype} {list(want.shape)}")
+    ours, theirs = got["boxes"].reshape(-1, 4).astype(np.float64), boxes.values.reshape(-1, 4).astype(np.float64)
+    same = got["labels"].reshape(-1)[None] == labels.values.reshape(-1)[:, None]
+    found = ((_overlaps(theirs, ours) >= LEAST_OVERLAP) & same).any(axis=1)
+    if found.size == 0:
+        return Verdict(True, 0.0, 0.0, "empty")
+    missing = 1 - float(found.mean())
+    used = missing / (1 - LEAST_FOUND)
+    return Verdict(used <= 1, used, missing, f"{int(found.sum())} of {found.size} are found again, at least {LEAST_FOUND:.0%} have to be")
+
+
+def _overlaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Intersection over union of all pairs [len(a), len(b)]."""
+    size = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
+    both = np.clip(size, 0, None).prod(axis=2)
+    area = [np.clip(x[:, 2:] - x[:, :2], 0, None).prod(axis=1) for x in (a, b)]
+    return both / np.maximum(area[0][:, None] + area[1][None] - both, np.finfo(np.float64).tiny)
+
+
 def _refused(message: str) -> Verdict:
     return Verdict(False, float("inf"), float("inf"), message)
 

@@ -16,13 +16,20 @@ using namespace cuda;
 
 namespace {
 
-const char* const kHeads =
+const char* const kParts =
 #include "extern_kernels/cuda/tensor_attention.inc"
+    ;
+const char* const kHeads =
+#include "extern_kernels/cuda/tensor_heads.inc"
+    ;
+const char* const kPlainHeads =
+#include "extern_kernels/cuda/plain_heads.inc"
     ;
 
 constexpr int64_t kWidest = 128; ///< a thread has a part of each row in registers
 constexpr int64_t kRows = 16;    ///< of a tile
 constexpr int kWarpsOfBlock = 8; ///< at most
+constexpr int kShares = 4;       ///< warps that share the keys of plain heads, where there are few tiles
 
 int64_t chunks(int64_t columns) { return (columns + 31) / 32; }
 
@@ -50,9 +57,17 @@ public:
     form_.out = outputs[0].dtype;
     form_.softcap = p.softcap > 0;
     form_.depth = inputs[0].sizes[3], form_.width = inputs[2].sizes[3];
+    form_.causal = p.causal;
+    plain_ = form_.kv == form_.half && form_.out == form_.half && form_.depth % 32 == 0 &&
+             form_.width % 32 == 0 && p.window == 0 && !p.has_starts && !p.has_sinks && p.softcap <= 0;
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
-    compiled_for(form_.depth % 8 == 0 && form_.width % 8 == 0); // what the first run will most likely want
+    // What the first run will most likely want.
+    const bool vector = form_.depth % 8 == 0 && form_.width % 8 == 0;
+    if (plain_)
+      compiled_for(vector, plain_shares(tiles_of(inputs[0].sizes)));
+    else
+      compiled_for(vector, 0);
   }
 
   std::string description() const override {
@@ -72,7 +87,9 @@ public:
     HeadsArguments a = arguments(args.inputs, args.outputs[0]);
     const bool vector = rows_are_aligned(args.inputs[0]) && rows_are_aligned(args.inputs[1]) &&
                         rows_are_aligned(args.inputs[2]) && rows_are_aligned(args.outputs[0]);
-    const Compiled& kernels = compiled_for(vector);
+    PlainHeadsArguments plain;
+    if (vector && a.splits == 1 && make_plain(args.inputs, a.problem, plain)) return run_plain(args, plain);
+    const Compiled& kernels = compiled_for(vector, 0);
     const int64_t blocks = (a.tiles + a.tiles_of_block - 1) / a.tiles_of_block * a.splits;
     if (blocks > INT32_MAX) throw_unsupported("attention of {} blocks of queries", blocks);
     if (a.splits > 1) a.partial = static_cast<float*>(args.workspace);
@@ -92,9 +109,56 @@ public:
 
 private:
   struct Compiled {
+    std::once_flag once;
     std::shared_ptr<device::Module> module;
     device::Kernel heads, join;
   };
+
+  /// Tiles of plain heads; -1: known at run time.
+  static int64_t tiles_of(std::span<const int64_t> queries) {
+    if (queries[0] < 0 || queries[1] < 0 || queries[2] < 0) return -1;
+    return queries[0] * queries[1] * ((queries[2] + kRows - 1) / kRows);
+  }
+
+  /// One warp for a tile where these fill the GPU.
+  int plain_shares(int64_t tiles) const {
+    return tiles * kShares <= int64_t{16} * properties_.multiprocessors ? kShares : 1;
+  }
+
+  /// False where the sizes or the strides are not those of plain heads.
+  bool make_plain(std::span<const TensorRef> inputs, const AttentionArguments& p,
+                  PlainHeadsArguments& a) const {
+    const int64_t batch = inputs[0].sizes[0], row_tiles = (p.queries + kRows - 1) / kRows;
+    if (!plain_ || p.keys == 0 || batch * p.heads * row_tiles > INT32_MAX) return false;
+    auto steps = [](const View& view, std::span<int> to) {
+      for (size_t i = 0; i < to.size(); ++i) {
+        if (std::abs(view.strides[i]) > INT32_MAX) return false;
+        to[i] = static_cast<int>(view.strides[i]);
+      }
+      return true;
+    };
+    if (!steps(p.q, a.q_steps) || !steps(p.k, a.k_steps) || !steps(p.v, a.v_steps) ||
+        !steps(p.out, a.out_steps) || !steps(p.mask, a.mask_steps))
+      return false;
+    a.q = p.q.data, a.k = p.k.data, a.v = p.v.data, a.mask = p.mask.data, a.out = p.out.data;
+    a.queries = static_cast<int>(p.queries), a.keys = static_cast<int>(p.keys);
+    a.past = p.from_end ? a.keys - a.queries : 0;
+    a.tiles = static_cast<int>(row_tiles), a.all_heads = static_cast<int>(p.heads);
+    a.row_tiles = divisor_of(row_tiles), a.heads = divisor_of(p.heads);
+    a.group = divisor_of(p.heads / p.kv_heads);
+    a.scale = p.scale, a.zero_undefined = p.zero_undefined, a.zero_hidden = p.zero_hidden;
+    return true;
+  }
+
+  void run_plain(const RunArgs& args, PlainHeadsArguments& a) const {
+    const int64_t tiles = tiles_of(args.inputs[0].sizes);
+    const int shares = plain_shares(tiles);
+    device::LaunchShape shape;
+    shape.blocks = static_cast<uint32_t>(tiles);
+    shape.threads = static_cast<uint32_t>(shares * 32);
+    void* pointers[] = {&a};
+    args.stream->launch(compiled_for(true, shares).heads, shape, pointers);
+  }
 
   HeadsArguments arguments(std::span<const TensorRef> inputs, const TensorRef& y) const {
     HeadsArguments a;
@@ -108,14 +172,16 @@ private:
                          : a.tiles * a.splits * form_.numbers() * 32 * static_cast<int64_t>(sizeof(float));
   }
 
-  const Compiled& compiled_for(bool vector) const {
-    Compiled& c = compiled_[vector ? 1 : 0];
-    std::call_once(once_[vector ? 1 : 0], [&] {
+  /// `shares`: of plain heads; 0: in all their forms.
+  const Compiled& compiled_for(bool vector, int shares) const {
+    Compiled& c = shares > 0 ? plain_compiled_[shares > 1 ? 1 : 0] : compiled_[vector ? 1 : 0];
+    std::call_once(c.once, [&] {
       HeadsForm form = form_;
       form.vector = vector;
+      form.shares = shares;
       c.module = load_(form.text());
-      c.heads = c.module->kernel("heads");
-      c.join = c.module->kernel("join_heads");
+      c.heads = c.module->kernel(shares > 0 ? "plain_heads" : "heads");
+      if (shares == 0) c.join = c.module->kernel("join_heads");
     });
     return c;
   }
@@ -124,8 +190,9 @@ private:
   HeadsForm form_;
   Load load_;
   device::Properties properties_;
-  mutable std::once_flag once_[2]; ///< rows of any address; rows that begin at multiples of 16 bytes
-  mutable Compiled compiled_[2];
+  bool plain_ = false;                 ///< but for what a run tells
+  mutable Compiled compiled_[2];       ///< rows of any address; rows that begin at multiples of 16 bytes
+  mutable Compiled plain_compiled_[2]; ///< of one warp for a tile; of kShares
 };
 
 } // namespace
@@ -136,11 +203,21 @@ int64_t HeadsForm::keys() const { return chunks(depth) + chunks(width) <= 4 ? 32
 int64_t HeadsForm::numbers() const { return 4 + 16 * chunks(width); }
 
 std::string HeadsForm::text() const {
-  return fmt::format("#define HALF {}\n#define KV {}\n#define MASK {}\n#define OUT {}\n#define DEPTH {}\n"
-                     "#define WIDTH {}\n#define KEYS {}\n#define SOFTCAP {}\n#define VECTOR {}\n{}\n{}",
-                     static_cast<int>(half), static_cast<int>(kv), static_cast<int>(mask),
-                     static_cast<int>(out), chunks(depth), chunks(width), keys(), softcap ? 1 : 0,
-                     vector ? 1 : 0, loops_arguments(), kHeads);
+  return fmt::format(
+      "#define HALF {}\n#define KV {}\n#define MASK {}\n#define OUT {}\n#define DEPTH {}\n"
+      "#define WIDTH {}\n#define KEYS {}\n#define SOFTCAP {}\n#define VECTOR {}\n#define CAUSAL {}\n"
+      "#define SHARES {}\n{}\n{}\n{}",
+      static_cast<int>(half), static_cast<int>(kv), static_cast<int>(mask), static_cast<int>(out),
+      chunks(depth), chunks(width), keys(), softcap ? 1 : 0, vector ? 1 : 0, causal ? 1 : 0,
+      std::max(shares, 1), loops_arguments(), kParts, shares > 0 ? kPlainHeads : kHeads);
+}
+
+Divisor divisor_of(int64_t d) {
+  Divisor found;
+  while ((int64_t{1} << found.shift) < d) ++found.shift;
+  const auto over = static_cast<uint64_t>((int64_t{1} << found.shift) - d);
+  found.factor = static_cast<unsigned>((over << 32) / static_cast<uint64_t>(d) + 1);
+  return found;
 }
 
 void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int multiprocessors) {

@@ -36,6 +36,8 @@ struct HeadsForm {
   int64_t depth = 0, width = 0; ///< of a head of keys and of values
   bool softcap = false;         ///< scores are bounded
   bool vector = false;          ///< all rows begin at multiples of 16 bytes
+  bool causal = false;          ///< of plain heads
+  int shares = 0;               ///< warps that share the keys of plain heads; 0: heads in all their forms
   int64_t keys() const;         ///< that a warp looks at together
   int64_t numbers() const;      ///< float32 values that a thread has of its rows
   std::string text() const;
@@ -43,6 +45,10 @@ struct HeadsForm {
 
 /// How the work is spread: fields of `a` behind `rows`. `multiprocessors`: of the GPU.
 void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int multiprocessors);
+
+/// For n / d without a division, n below 2^31 (Granlund and Montgomery, Division by Invariant Integers using
+/// Multiplication, 1994). `d`: from 1 to 2^31.
+Divisor divisor_of(int64_t d);
 
 } // namespace cuda
 } // namespace tbx::extern_kernels

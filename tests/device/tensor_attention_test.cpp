@@ -44,9 +44,14 @@ protected:
     expect_right(*device_, *kernel, p, in, out);
   }
   std::shared_ptr<device::Device> device_;
+  int plain_ = 0; ///< texts of plain heads that were loaded
   std::function<std::shared_ptr<device::Module>(const std::string&)> load_ = [this](const std::string& text) {
     if (text.find("few_rows") != std::string::npos)
       return load_text(*device_, text, {"few_rows", "join_rows"});
+    if (text.find("plain_heads(") != std::string::npos) {
+      ++plain_;
+      return load_text(*device_, text, {"plain_heads"});
+    }
     return load_text(*device_, text, {"heads", "join_heads"});
   };
 };
@@ -116,6 +121,51 @@ TEST_P(TensorAttention, KeysAndValuesOfFloat32) {
     std::vector<Operand> in = operands(c, DType::f16, DType::f32);
     in[3] = random_operand(DType::f32, {1, 1, c.queries, c.keys});
     check(p, in, result(c, p, DType::f16));
+  }
+}
+
+/// Heads in the form for which there is a kernel of its own, by one warp for a tile and by four: rows,
+/// columns and keys that fill no tile, one key, more keys than the warps take at once, shared heads, many
+/// batch entries.
+TEST_P(TensorAttention, PlainHeads) {
+  constexpr Case kPlain[] = {
+      {1, 2, 2, 17, 40, 64, 64}, {1, 3, 3, 64, 64, 64, 64},  {2, 4, 2, 33, 33, 32, 64},
+      {1, 2, 2, 5, 1, 64, 32},   {1, 1, 1, 16, 300, 64, 64}, {1, 2, 1, 20, 70, 96, 128},
+      {3, 6, 2, 49, 49, 32, 32}, {1, 2, 2, 40, 17, 64, 64},  {600, 1, 1, 17, 9, 32, 32}};
+  int turn = 0;
+  for (const Case& c : kPlain)
+    for (int form = 0; form < 10; ++form) {
+      if (device::is_fake(*device_) && c.batch < 9 && ++turn % 3 != 0) continue; // emulated threads are slow
+      if (c.batch > 9 && form > 1) continue; // enough tiles for one warp each
+      const DType t = form % 2 == 0 ? DType::f16 : DType::bf16;
+      AttentionProblem p;
+      p.scale = 0.2f;
+      p.has_mask = form == 2 || form == 3 || form == 8;
+      p.causal = form >= 4 && form <= 8;
+      p.from_end = form == 6 || form == 7;
+      p.tokens_first = form == 1 || form == 5;
+      p.zero_undefined_rows = form == 7, p.zero_hidden_rows = form == 6;
+      std::vector<Operand> in = operands(c, t, t);
+      if (p.has_mask)
+        in[3] = random_operand(form == 8 ? DType::f32 : t,
+                               form == 3 ? Dims{1, c.heads, c.queries, c.keys} : Dims{c.batch, 1, 1, c.keys});
+      const int before = plain_;
+      check(p, in, result(c, p, t));
+      if (device::is_fake(*device_)) {
+        EXPECT_EQ(plain_, before + 1) << form;
+      }
+    }
+}
+
+TEST(TensorAttentionText, DividesByMultiplying) {
+  for (int64_t d : {1, 2, 3, 5, 7, 12, 16, 197, 641, 65535, 65536, 65537, 1000003, 0x7fffffff}) {
+    const extern_kernels::cuda::Divisor by = extern_kernels::cuda::divisor_of(d);
+    for (uint64_t n : {uint64_t{0}, uint64_t{1}, uint64_t(d - 1), uint64_t(d), uint64_t(2 * d - 1),
+                       uint64_t(3 * d), uint64_t{12345678}, uint64_t{0x7ffffffe}, uint64_t{0x7fffffff}}) {
+      if (n > 0x7fffffff) continue;
+      EXPECT_EQ(((n * by.factor >> 32) + n) >> by.shift, n / static_cast<uint64_t>(d)) << n << " / " << d;
+      EXPECT_LE((n * by.factor >> 32) + n, 0xffffffffu) << n << " / " << d;
+    }
   }
 }
 
@@ -197,6 +247,12 @@ TEST(TensorAttentionText, Compiles) {
     form.vector = vector;
     EXPECT_NO_THROW(device::cuda::compile(form.text(), "sm_80"));
   }
+  for (int shares : {1, 4})
+    for (bool causal : {false, true}) {
+      form.width = 64, form.shares = shares, form.causal = causal;
+      EXPECT_NO_THROW(device::cuda::compile(form.text(), "sm_80"));
+    }
+  form.shares = 0;
   form.half = DType::bf16, form.kv = DType::f32, form.softcap = true;
   EXPECT_NO_THROW(device::cuda::compile(form.text(), "sm_90"));
 }

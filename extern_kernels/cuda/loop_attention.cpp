@@ -98,13 +98,13 @@ AttentionArguments attention_arguments(const AttentionProblem& p, std::span<cons
   a.depth = q.sizes[3], a.width = v.sizes[3], a.window = p.window;
   TBX_MODEL(a.kv_heads > 0 && a.heads % a.kv_heads == 0, "{} heads of queries over {} of keys", a.heads,
             a.kv_heads);
-  a.q = view_of(q, q.sizes), a.k = view_of(k, k.sizes), a.v = view_of(v, v.sizes);
-  a.out = view_of(y, y.sizes);
+  a.q = heads_view_of(q, q.sizes), a.k = heads_view_of(k, k.sizes), a.v = heads_view_of(v, v.sizes);
+  a.out = heads_view_of(y, y.sizes);
   if (p.tokens_first) std::swap(a.out.strides[1], a.out.strides[2]);
   const int64_t scores[] = {q.sizes[0], a.heads, a.queries, a.keys};
-  if (p.has_mask) a.mask = view_of(inputs[3], scores);
+  if (p.has_mask) a.mask = heads_view_of(inputs[3], scores);
   if (p.has_starts) a.starts = static_cast<const int*>(inputs[4].data);
-  if (p.has_sinks) a.sinks = view_of(inputs[5], inputs[5].sizes);
+  if (p.has_sinks) a.sinks = heads_view_of(inputs[5], inputs[5].sizes);
   a.scale = p.scale, a.softcap = p.softcap;
   a.causal = p.causal, a.from_end = p.from_end, a.zero_undefined = p.zero_undefined_rows,
   a.zero_hidden = p.zero_hidden_rows;

@@ -117,6 +117,13 @@ View view_of(const TensorRef& t, std::span<const int64_t> sizes) {
   return v;
 }
 
+HeadsView heads_view_of(const TensorRef& t, std::span<const int64_t> sizes) {
+  const View all = view_of(t, sizes);
+  HeadsView v{all.data, {}, all.type};
+  std::copy_n(all.strides, std::size(v.strides), v.strides);
+  return v;
+}
+
 PostSteps steps_of(const std::vector<PostOp>& ops, std::span<const TensorRef> inputs,
                    std::span<const int64_t> sizes) {
   PostSteps steps;

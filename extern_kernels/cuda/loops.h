@@ -55,6 +55,8 @@ bool begins_early(const device::Properties& properties);
 
 /// An operand that broadcasts to `sizes`, its dimensions counted from the last; absent: no data.
 View view_of(const TensorRef& t, std::span<const int64_t> sizes);
+/// The same of at most four dimensions.
+HeadsView heads_view_of(const TensorRef& t, std::span<const int64_t> sizes);
 PostSteps steps_of(const std::vector<PostOp>& ops, std::span<const TensorRef> inputs,
                    std::span<const int64_t> sizes);
 /// Empty when loops can be made of the operands and post-operations.

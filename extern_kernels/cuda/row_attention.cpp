@@ -108,8 +108,8 @@ public:
     if (p_.appends) {
       form.vector =
           form.vector && rows_are_aligned(args.inputs[kNewKeys]) && rows_are_aligned(args.inputs[kNewValues]);
-      a.new_k = view_of(args.inputs[kNewKeys], args.inputs[kNewKeys].sizes);
-      a.new_v = view_of(args.inputs[kNewValues], args.inputs[kNewValues].sizes);
+      a.new_k = heads_view_of(args.inputs[kNewKeys], args.inputs[kNewKeys].sizes);
+      a.new_v = heads_view_of(args.inputs[kNewValues], args.inputs[kNewValues].sizes);
     }
     if (p_.rotation.width > 0) {
       const TensorRef& numbers = args.inputs[kCosines];

@@ -130,7 +130,7 @@ private:
                   PlainHeadsArguments& a) const {
     const int64_t batch = inputs[0].sizes[0], row_tiles = (p.queries + kRows - 1) / kRows;
     if (!plain_ || p.keys == 0 || batch * p.heads * row_tiles > INT32_MAX) return false;
-    auto steps = [](const View& view, std::span<int> to) {
+    auto steps = [](const HeadsView& view, std::span<int> to) {
       for (size_t i = 0; i < to.size(); ++i) {
         if (std::abs(view.strides[i]) > INT32_MAX) return false;
         to[i] = static_cast<int>(view.strides[i]);

@@ -193,6 +193,9 @@ def _windows() -> None:
     add("GlobalAveragePool", "GlobalAveragePool", lambda: [f(8, 512, 14, 14)])
     add("GlobalMaxPool", "GlobalMaxPool", lambda: [f(8, 512, 14, 14)])
     add("LRN 5", "LRN", lambda: [f(1, 96, 55, 55)], size=5, alpha=1e-4, beta=0.75)
+    for channels, size in ((64, 56), (256, 14), (512, 7)):
+        add(f"Conv 3x3 of {channels} on {size} x {size}", "Conv", lambda c=channels, n=size: [f(1, c, n, n)],
+            lambda c=channels: [f(c, c, 3, 3)], pads=[1, 1, 1, 1])
     add("ConvTranspose 4x4 s2", "ConvTranspose", lambda: [f(1, 64, 32, 32)], lambda: [f(64, 32, 4, 4)], strides=[2, 2],
         pads=[1, 1, 1, 1])
     add("ConvTranspose 2x2 s2", "ConvTranspose", lambda: [f(1, 64, 64, 64)], lambda: [f(64, 32, 2, 2)], strides=[2, 2])

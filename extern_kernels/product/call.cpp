@@ -35,8 +35,8 @@ int64_t rows_of(std::span<const int64_t> sizes, size_t columns) {
 /// multiplies by this one. Of the time of the library's, with weights of 768 x 3072: 0.73 with 32 rows, 0.82
 /// with 64, 0.92 with 128, 0.97 with 197, 1 with 512 and 1.04 with 1,500 (Xeon, family 6 model 207).
 std::string faster_packed(const OperandInfo& matrix, int64_t rows, int64_t cache) {
-  constexpr int64_t kFewest = 12, kMost = 160; ///< rows; with fewer, memory is all that takes time
-  constexpr int64_t kPanel = 64;               ///< columns
+  constexpr int64_t kFewest = 9, kMost = 160; ///< rows; with fewer, memory is all that takes time
+  constexpr int64_t kPanel = 64;              ///< columns
   if (matrix.sizes.back() < kPanel) return fmt::format("less than {} columns", kPanel);
   if (matrix.constant->numel() * static_cast<int64_t>(sizeof(float)) < cache)
     return "weights that stay in the second cache, for which nobody waits";

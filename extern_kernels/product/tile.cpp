@@ -19,10 +19,11 @@ template <class V> [[gnu::always_inline]] inline void clip(V& v, const V& lo, co
   v = v > hi ? hi : v;
 }
 
-/// What is fetched while a tile is computed, line after line.
+/// What is fetched while a tile is computed, line after line: some with each part of the depth, for many at
+/// once would wait for each other, and loads behind them.
 struct Fetch {
   const float* from;
-  int64_t lines;
+  int64_t lines, some;
 };
 
 template <int B, int Vectors, int Count>
@@ -52,11 +53,9 @@ template <int B, int Vectors, int Count>
     if (ahead < end) __builtin_prefetch(ahead, 0, 2);
     ahead += kLine;
   };
-  // A few at a time: many at once would wait for each other, and loads behind them.
   int64_t l = 0;
   for (; l + kPart <= s.depth; l += kPart) {
-    fetch_line();
-    fetch_line();
+    for (int64_t i = 0; i < fetch.some; ++i) fetch_line();
     add_products<B, Count, Vectors, Vectors * kLanes>(rows + l, s.row_step, kPart,
                                                       s.panel + l * Vectors * kLanes, sum);
   }
@@ -110,8 +109,9 @@ template <int B, int Vectors> [[gnu::always_inline]] inline void multiply_strip(
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t count = least + (i < larger);
     fetch_rows<kMost, Vectors * B / 4>(s, first, count);
-    const int64_t at = std::min(s.next_count, i * fetched), end = std::min(s.next_count, at + fetched);
-    multiply_some<B, Vectors, kMost>(s, first, count, {s.next + at, (end - at + kLine - 1) / kLine});
+    const int64_t at = std::min(s.next_count, i * fetched), end = std::min(s.next_count, at + fetched),
+                  lines = (end - at + kLine - 1) / kLine, parts = std::max<int64_t>(1, s.depth / kPart);
+    multiply_some<B, Vectors, kMost>(s, first, count, {s.next + at, lines, (lines + parts - 1) / parts});
     first += count;
   }
 }

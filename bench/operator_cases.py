@@ -362,6 +362,16 @@ def _values() -> None:
     CASES["If"] = lambda: text(branch, c=np.array(True), x=f(4096))
 
 
+def _packed_weights() -> None:
+    """Weights of 4 bits in blocks of 32; level 4 rounds the rows to bytes."""
+    deep, wide = 1024, 4096
+    for level in (0, 4):
+        for rows in (1, 4, 16, 128):
+            add(f"MatMulNBits of {rows} rows, level {level}", "MatMulNBits", lambda rows=rows: [f(rows, deep)],
+                lambda: [u(wide, deep // 32, 16), np.abs(f(wide, deep // 32)) / 100], domain="com.microsoft", K=deep, N=wide, bits=4,
+                block_size=32, accuracy_level=level)
+
+
 def _attention() -> None:
     def one_token(past: int) -> list[np.ndarray]:
         """32 heads that share 8 of keys and values: those of the token, those before it, and how many there are."""
@@ -402,6 +412,6 @@ def _experts() -> None:
         add(f"QMoE of {tokens} tokens", "QMoE", router, integers, block_size=32, **form)
 
 
-for family in (_attention, _experts, _regions, _resize, _indexing, _selection, _windows, _normal, _movement, _elements, _signal, _recurrent,
+for family in (_packed_weights, _attention, _experts, _regions, _resize, _indexing, _selection, _windows, _normal, _movement, _elements, _signal, _recurrent,
                _values):
     family()

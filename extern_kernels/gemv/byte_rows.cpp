@@ -5,16 +5,21 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include "base/isa.h"
+#include "extern_kernels/direct/operands.h"
 
 namespace tbx::extern_kernels::gemv {
 namespace {
 
 /// What the greatest element of a block becomes, so that no digit leaves [-128, 127].
 constexpr float greatest(int digits) { return digits == 1 ? 127 : 127 << 16; }
+
+/// Operations that take as long as making bytes of an element.
+constexpr double kWorkOfElement = 4;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -152,13 +157,17 @@ void tiles(const QuantizedPanels::View& p, int64_t k, const Row* rows, float* su
 /// As many vectors at a time as leave the sums in registers.
 template <int kBits, int D>
 void product(const QuantizedPanels::View& p, int64_t k, const Row* rows, int count, float* sums) {
-  static_assert(kTileRows == 4);
   constexpr bool kOne = D == 1;
   switch (count) {
   case 1: return tiles<kBits, 4, 1, D>(p, k, rows, sums);
   case 2: return tiles < kBits, kOne ? 4 : 2, 2, D > (p, k, rows, sums);
   case 3: return tiles < kBits, kOne ? 2 : 1, 3, D > (p, k, rows, sums);
-  default: return tiles < kBits, kOne ? 2 : 1, 4, D > (p, k, rows, sums);
+  case 4: return tiles < kBits, kOne ? 2 : 1, 4, D > (p, k, rows, sums);
+  default: break;
+  }
+  if constexpr (kOne) {
+    if (count == 5) return tiles<kBits, 2, 5, D>(p, k, rows, sums);
+    tiles<kBits, 2, 6, D>(p, k, rows, sums);
   }
 }
 
@@ -190,19 +199,29 @@ ByteRows::ByteRows([[maybe_unused]] const float* x, int64_t rows, int64_t k, [[m
 #if defined(__x86_64__)
   const __m128i order = order_of(bits);
   const int64_t middle = int64_t{1} << (bits - 1);
-  for (int64_t i = 0; i < rows * blocks_ && made_; ++i) {
-    const int64_t row = i / blocks_, first = i % blocks_ * block;
-    const float* from = x + row * stride + first;
-    int8_t* to = bytes_ + row * digits_ * k + first;
-    int64_t sums[3];
-    made_ = digits_ == 1 ? convert<1>(from, block, order, to, k, steps_[i], sums)
-                         : convert<3>(from, block, order, to, k, steps_[i], sums);
-    totals_[i] = 0;
-    for (int d = 0; d < digits_ && made_; ++d) {
-      totals_[i] = totals_[i] * 256 + static_cast<float>(sums[d]);
-      starts_[i * digits_ + d] = static_cast<int32_t>(-middle * sums[d]);
+  auto make_row = [&](int64_t row) {
+    for (int64_t b = 0; b < blocks_; ++b) {
+      const int64_t i = row * blocks_ + b, first = b * block;
+      const float* from = x + row * stride + first;
+      int8_t* to = bytes_ + row * digits_ * k + first;
+      int64_t sums[3];
+      if (!(digits_ == 1 ? convert<1>(from, block, order, to, k, steps_[i], sums)
+                         : convert<3>(from, block, order, to, k, steps_[i], sums)))
+        return false;
+      totals_[i] = 0;
+      for (int d = 0; d < digits_; ++d) {
+        totals_[i] = totals_[i] * 256 + static_cast<float>(sums[d]);
+        starts_[i * digits_ + d] = static_cast<int32_t>(-middle * sums[d]);
+      }
     }
-  }
+    return true;
+  };
+  std::atomic<bool> made = true;
+  direct::in_pieces(rows, kWorkOfElement * static_cast<double>(rows * k), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end && made.load(std::memory_order_relaxed); ++row)
+      if (!make_row(row)) made.store(false, std::memory_order_relaxed);
+  });
+  made_ = made.load();
 #endif
 }
 
@@ -220,7 +239,7 @@ void ByteRows::multiply([[maybe_unused]] const QuantizedPanels& m, [[maybe_unuse
                         [[maybe_unused]] int64_t first, [[maybe_unused]] int rows,
                         [[maybe_unused]] float* sums) const {
 #if defined(__x86_64__)
-  Row row[kTileRows];
+  Row row[kMostTileRows];
   for (int i = 0; i < rows; ++i) {
     const int64_t at = (first + i) * blocks_;
     row[i] = {bytes_ + (first + i) * digits_ * k_, steps_ + at, totals_ + at, starts_ + at * digits_};

@@ -16,6 +16,8 @@ enum class Digits : uint8_t {
   three = 3 ///< to 2^-24 of the greatest, which is what adding floats rounds to: for all others
 };
 
+constexpr int kMostTileRows = 6; ///< rows that share what is made of each element read
+
 /// Rows as integers with a step per block: element = integer * step.
 class ByteRows {
 public:
@@ -29,7 +31,8 @@ public:
   static int64_t bytes(int64_t rows, int64_t k, int64_t block, Digits digits);
   /// False where elements are not finite, or so small that a step would not be: nothing was made then.
   bool made() const { return made_; }
-  /// As QuantizedPanels::multiply with the `rows` (at most kTileRows) rows from `first` on.
+  int tile_rows() const { return digits_ == 1 ? kMostTileRows : kTileRows; }
+  /// As QuantizedPanels::multiply with the `rows` (at most tile_rows()) rows from `first` on.
   void multiply(const QuantizedPanels& m, int64_t panel, int64_t first, int rows, float* sums) const;
 
 private:

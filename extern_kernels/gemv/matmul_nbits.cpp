@@ -27,8 +27,9 @@ using gemv::kMaxPanel;
 using gemv::kTileRows;
 using gemv::QuantizedPanels;
 
-constexpr int64_t kFewRows = 16;   ///< with more, floats that are made once are faster
-constexpr int64_t kAlignment = 16; ///< floats
+constexpr int64_t kFewRows = 16;    ///< with more, floats that are made once are faster
+constexpr int64_t kFewInBytes = 20; ///< the same for three digits; for one digit bytes are always faster
+constexpr int64_t kAlignment = 16;  ///< floats
 /// Rows of a and of the matrix that are done together: what is made of the matrix, and the sums, are 112 KB,
 /// which stay in any second-level cache. Its size is not asked, for the order of the sums depends on it.
 constexpr int64_t kManyRows = 192, kDepth = 256, kTile = 6;
@@ -118,7 +119,7 @@ public:
     if (in_bytes(rows)) {
       const gemv::ByteRows of_bytes(x, rows, stride, stride, block_, bits_, digits(),
                                     static_cast<float*>(args.workspace) + l.bytes);
-      if (of_bytes.made()) return few_rows_of_bytes(args, panels, of_bytes);
+      if (of_bytes.made()) return rows_of_bytes(args, panels, of_bytes);
     }
     if (narrow_)
       for (int64_t i = 0; i < rows; ++i)
@@ -137,7 +138,9 @@ private:
   };
 
   gemv::Digits digits() const { return narrow_ ? gemv::Digits::one : gemv::Digits::three; }
-  bool in_bytes(int64_t rows) const { return rows <= kFewRows && gemv::ByteRows::usable(block_, bits_); }
+  bool in_bytes(int64_t rows) const {
+    return (narrow_ || rows <= kFewInBytes) && gemv::ByteRows::usable(block_, bits_);
+  }
 
   Layout layout(std::span<const TensorRef> in) const {
     const TensorRef& a = in[0];
@@ -181,27 +184,29 @@ private:
           for (int64_t j = 0; j < block_; ++j) sum += from[j];
           totals[i * blocks + b] = sum;
         }
-    each_panel(args, panels, [&](int64_t p, int64_t first, int count, float* sums) {
+    each_panel(args, panels, kTileRows, [&](int64_t p, int64_t first, int count, float* sums) {
       panels.multiply(p, x + first * stride, stride, totals + first * blocks, count, sums);
     });
   }
 
-  void few_rows_of_bytes(const RunArgs& args, const QuantizedPanels& panels, const gemv::ByteRows& x) const {
-    each_panel(args, panels, [&](int64_t p, int64_t first, int count, float* sums) {
+  void rows_of_bytes(const RunArgs& args, const QuantizedPanels& panels, const gemv::ByteRows& x) const {
+    each_panel(args, panels, x.tile_rows(), [&](int64_t p, int64_t first, int count, float* sums) {
       x.multiply(panels, p, first, count, sums);
     });
   }
 
-  /// Stores what `multiply(panel, first row, rows, sums)` gives for tiles of rows.
+  /// Stores what `multiply(panel, first row, rows, sums)` gives for tiles of `most` rows at most.
   template <class Multiply>
-  void each_panel(const RunArgs& args, const QuantizedPanels& panels, const Multiply& multiply) const {
-    const int64_t rows = args.inputs[0].sizes[0];
+  void each_panel(const RunArgs& args, const QuantizedPanels& panels, int64_t most,
+                  const Multiply& multiply) const {
+    const int64_t rows = args.inputs[0].sizes[0], tiles = (rows + most - 1) / most;
     auto some = [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
         const int64_t first = p * panels.width(), here = std::min<int64_t>(panels.width(), n_ - first);
-        for (int64_t i = 0; i < rows; i += kTileRows) {
-          alignas(64) float sums[kTileRows * kMaxPanel];
-          const int count = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
+        for (int64_t t = 0; t < tiles; ++t) {
+          alignas(64) float sums[gemv::kMostTileRows * kMaxPanel];
+          const int64_t i = rows * t / tiles;
+          const int count = static_cast<int>(rows * (t + 1) / tiles - i);
           multiply(p, i, count, sums);
           for (int64_t r = 0; r < count; ++r) store(args, i + r, first, here, sums + r * panels.width());
         }

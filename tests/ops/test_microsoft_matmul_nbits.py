@@ -99,6 +99,28 @@ def test_matmul_nbits_rounded_activations(bits: int, block: int, zeros: str, row
         compare(model, inputs, rtol=1e-4, atol=1e-3, want=expected(model, {"A": a}, "ort"))
 
 
+@pytest.mark.parametrize("bits,zeros", [(2, "none"), (4, "packed"), (8, "float")])
+@pytest.mark.parametrize("rows", [17, 20, 21, 100, 131])
+@pytest.mark.parametrize("level", [0, 4])
+def test_matmul_nbits_of_real_layers(bits: int, zeros: str, rows: int, level: int) -> None:
+    """A prompt, or some sequences at once; a row of infinities, which cannot be bytes, changes no other one."""
+    rng = np.random.default_rng(rows)
+    weights, w = matrix(rng, 1500, 520, bits, 32, zeros, np.float32)
+    a = rng.standard_normal((rows, 1500)).astype(np.float32)
+    model = model_of("MatMulNBits", {"A": a, **weights}, ["Y"], 17, ["B", "scales", "zeros"], domain="com.microsoft", K=1500,
+                     N=520, bits=bits, block_size=32, accuracy_level=level)
+    taken = rounded(a, 32) if level == 4 else a
+    exact = taken.astype(np.float64) @ w.astype(np.float64)
+    bound = 1e-6 * (np.abs(taken).astype(np.float64) @ np.abs(w).astype(np.float64)).max()
+    compare(model, {"A": a, **weights}, rtol=1e-5, atol=bound, want=[exact.astype(np.float32)])
+    a[rows // 2, 3] = np.inf
+    others = np.arange(rows) != rows // 2
+    for compiled in (True, False):
+        y = tensorbox.Session(model.SerializeToString(), compile=compiled).run({"A": a})["Y"]
+        np.testing.assert_allclose(y[others], exact[others], rtol=1e-5, atol=bound)
+        assert not np.isfinite(y[~others]).all()
+
+
 @pytest.mark.parametrize("zeros", ["none", "packed"])
 @pytest.mark.parametrize("constant", [True, False])
 def test_matmul_nbits_groups(zeros: str, constant: bool) -> None:

@@ -59,9 +59,9 @@ void check(const Case& c, int64_t rows, Digits digits) {
   ASSERT_TRUE(of_bytes.made());
   if (digits == Digits::one)
     for (int64_t r = 0; r < rows; ++r) round_to_bytes(x.data() + r * m.padded, m.padded, c.block);
-  std::vector<float> sums(static_cast<size_t>(kTileRows * kMaxPanel));
-  for (int64_t first = 0; first < rows; first += kTileRows) {
-    const int count = static_cast<int>(std::min<int64_t>(kTileRows, rows - first));
+  std::vector<float> sums(static_cast<size_t>(kMostTileRows * kMaxPanel));
+  for (int64_t first = 0; first < rows; first += of_bytes.tile_rows()) {
+    const int count = static_cast<int>(std::min<int64_t>(of_bytes.tile_rows(), rows - first));
     for (int64_t j = 0; j < c.n; ++j) {
       of_bytes.multiply(panels, j / panels.width(), first, count, sums.data());
       for (int r = 0; r < count; ++r) {
@@ -91,7 +91,7 @@ TEST(ByteRows, ProductsAreThoseOfFloats) {
     for (const bool zeros : {false, true})
       for (const Case& c : {Case{1, 1, 16, bits, zeros}, Case{16, 0, 16, bits, zeros},
                             Case{70, 33, 32, bits, zeros}, Case{300, 130, 128, bits, zeros}})
-        for (const int64_t rows : {1, 2, 3, 4, 7})
+        for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 25})
           for (const Digits digits : {Digits::one, Digits::three}) check(c, rows, digits);
 }
 

@@ -196,6 +196,8 @@ def _windows() -> None:
     for channels, size in ((64, 56), (256, 14), (512, 7)):
         add(f"Conv 3x3 of {channels} on {size} x {size}", "Conv", lambda c=channels, n=size: [f(1, c, n, n)],
             lambda c=channels: [f(c, c, 3, 3)], pads=[1, 1, 1, 1])
+    add("Conv 3x3 of 32 to 1 on 128 x 128", "Conv", lambda: [f(1, 32, 128, 128)], lambda: [f(1, 32, 3, 3)], pads=[1, 1, 1, 1])
+    add("Conv as STFT of 400, 64 results", "Conv", lambda: [f(1, 1, 16000)], lambda: [f(64, 1, 400)], strides=[160], pads=[200, 200])
     add("ConvTranspose 4x4 s2", "ConvTranspose", lambda: [f(1, 64, 32, 32)], lambda: [f(64, 32, 4, 4)], strides=[2, 2],
         pads=[1, 1, 1, 1])
     add("ConvTranspose 2x2 s2", "ConvTranspose", lambda: [f(1, 64, 64, 64)], lambda: [f(64, 32, 2, 2)], strides=[2, 2])

@@ -70,8 +70,7 @@ void Call::run(const RunArgs& args) const {
     tbb::parallel_for(int64_t{0}, run.tasks(), [&](int64_t i) { run.task(i); });
 }
 
-std::string refusal(std::span<const OperandInfo> inputs, const OperandInfo& result, size_t columns,
-                    const Target& target) {
+std::string operands_refusal(std::span<const OperandInfo> inputs, const OperandInfo& result) {
   const OperandInfo& matrix = inputs[1];
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].dtype != DType::f32 && inputs[i].dtype != DType::undefined &&
@@ -82,6 +81,13 @@ std::string refusal(std::span<const OperandInfo> inputs, const OperandInfo& resu
   if (!is_plain(matrix) || matrix.constant->numel() == 0) return "an empty or repeated matrix";
   constexpr int64_t kFew = 8; // panels would be mostly empty
   if (matrix.sizes.back() < kFew) return fmt::format("less than {} columns", kFew);
+  return {};
+}
+
+std::string refusal(std::span<const OperandInfo> inputs, const OperandInfo& result, size_t columns,
+                    const Target& target) {
+  if (std::string reason = operands_refusal(inputs, result); !reason.empty()) return reason;
+  const OperandInfo& matrix = inputs[1];
   if (target.library_isa == Isa::avx2) return {};
   if (!target.wide_multipliers)
     return "for CPUs on which the library packs the matrix in every run (AVX2 without AVX-512), or waits for "

@@ -22,6 +22,8 @@ private:
   Work work_;
 };
 
+/// Why there can be no blocked product of them; 1 is the matrix.
+std::string operands_refusal(std::span<const OperandInfo> inputs, const OperandInfo& result);
 /// Why not: operands, of which 1 is the matrix, and the result, which has one dimension of columns. Empty:
 /// blocked products are fastest on this CPU.
 std::string refusal(std::span<const OperandInfo> inputs, const OperandInfo& result, size_t columns,

@@ -1,8 +1,11 @@
-// Convolutions of one pixel whose weights come from memory in every run: products whose rows are pixels.
+// Convolutions that are products where they lie: those of one pixel whose weights come from memory in every
+// run, with pixels as rows, and those of one channel along lines (a short-time Fourier transform, for one),
+// with the windows of a line as rows, which overlap.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "extern_kernels/direct/operands.h"
 #include "extern_kernels/product/call.h"
 
 namespace tbx::extern_kernels {
@@ -28,9 +31,13 @@ struct Pixels {
   TensorRef of(const TensorRef& t) const { return {t.data, t.dtype, sizes, strides}; }
 };
 
-/// [channels, results], as a product takes them.
+/// Elements along a line are a window's; else there is one of each channel.
+bool has_windows(const OperandInfo& w) { return w.sizes.back() != 1; }
+
+/// [channels or elements of a window, results], as a product takes them.
 OperandInfo matrix_of(const OperandInfo& w) {
-  return {w.dtype, {w.sizes[1], w.sizes[0]}, {w.strides[1], w.strides[0]}, w.constant};
+  const size_t depth = has_windows(w) ? w.sizes.size() - 1 : 1;
+  return {w.dtype, {w.sizes[depth], w.sizes[0]}, {w.strides[depth], w.strides[0]}, w.constant};
 }
 
 /// The library's kernel of one pixel has its weights packed, too. It is as fast while its cache holds them,
@@ -46,18 +53,23 @@ std::string slower_than_library(const ConvProblem& p, const OperandInfo& w, int6
 class BlockedConv : public ExternKernel {
 public:
   BlockedConv(const ConvProblem& p, const OperandInfo& w)
-      : p_(p), call_(matrix_of(w), 1, p.has_bias, p.post_ops) {}
+      : p_(p), call_(matrix_of(w), 1, p.has_bias, p.post_ops), window_(has_windows(w) ? w.sizes.back() : 0) {}
 
   std::string description() const override { return call_.description(p_); }
   int64_t packed_bytes() const override { return call_.packed_bytes(); }
   bool reads(size_t input) const override { return input != 1; }
 
   bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
-    return Call::is_serial(outputs[0].numel(), inputs[0].sizes[1]);
+    return Call::is_serial(outputs[0].numel(), window_ > 0 ? window_ : inputs[0].sizes[1]);
+  }
+
+  int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef>) const override {
+    return pads() ? lines_of(inputs[0]) * padded(inputs[0]) * int64_t{sizeof(float)} : 0;
   }
 
   void run(const RunArgs& args) const override {
     const TensorRef& y = args.outputs[0];
+    if (y.numel() == 0) return;
     const std::vector<int64_t> ones(p_.strides.size(), 1);
     std::vector<Pixels> pixels;
     for (size_t i = 0; i < args.inputs.size(); ++i) {
@@ -73,14 +85,71 @@ public:
     pixels.emplace_back(y, y.sizes, ones);
     std::vector<TensorRef> inputs;
     for (size_t i = 0; i < args.inputs.size(); ++i) inputs.push_back(pixels[i].of(args.inputs[i]));
+    if (window_ > 0) take_windows(args, pixels[0], inputs[0]);
     const TensorRef output = pixels.back().of(y);
     call_.run({inputs, {&output, 1}, args.allocator, args.workspace});
   }
 
 private:
+  bool pads() const { return window_ > 0 && (p_.pads_begin.back() != 0 || p_.pads_end.back() != 0); }
+  static int64_t lines_of(const TensorRef& x) {
+    int64_t lines = 1;
+    for (size_t d = 0; d + 1 < x.sizes.size(); ++d) lines *= x.sizes[d];
+    return lines;
+  }
+  int64_t padded(const TensorRef& x) const {
+    return x.sizes.back() + p_.pads_begin.back() + p_.pads_end.back();
+  }
+
+  /// Rows of an only channel, its pixels as they are given, become the windows that begin there.
+  void take_windows(const RunArgs& args, Pixels& pixels, TensorRef& rows) const {
+    const TensorRef& x = args.inputs[0];
+    pixels.sizes.back() = window_;
+    pixels.strides.back() = x.strides.back();
+    if (pads()) {
+      auto* to = static_cast<float*>(args.workspace);
+      const int64_t length = x.sizes.back(), line = padded(x);
+      const size_t rank = x.sizes.size();
+      std::vector<int64_t> steps(rank, line); // of the padded copy
+      for (size_t d = rank - 2; d-- > 0;) steps[d] = steps[d + 1] * x.sizes[d + 1];
+      const int64_t lines = lines_of(x);
+      direct::in_pieces(lines, static_cast<double>(lines * line), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto* from = static_cast<const float*>(x.data);
+          for (size_t d = rank - 1, rest = static_cast<size_t>(i); d-- > 0;
+               rest /= static_cast<size_t>(x.sizes[d]))
+            from += static_cast<int64_t>(rest % static_cast<size_t>(x.sizes[d])) * x.strides[d];
+          float* at = to + i * line;
+          std::fill_n(at, p_.pads_begin.back(), 0.0f);
+          at += p_.pads_begin.back();
+          for (int64_t j = 0; j < length; ++j) at[j] = from[j * x.strides.back()];
+          std::fill_n(at + length, p_.pads_end.back(), 0.0f);
+        }
+      });
+      rows.data = to;
+      pixels.strides.back() = 1;
+      pixels.strides[0] = steps[0];
+      for (size_t d = 2; d < rank; ++d)
+        pixels.strides[d - 1] = (d + 1 == rank ? 1 : steps[d]) * p_.strides[d - 2];
+    }
+    rows = pixels.of(rows);
+  }
+
   ConvProblem p_;
   Call call_;
+  int64_t window_; ///< elements of a window; 0: pixels
 };
+
+/// Convolutions of an only channel along the last dimension. The library makes rows of the windows first, or
+/// has few lanes at work.
+bool is_along_lines(const ConvProblem& p, const OperandInfo& w) {
+  constexpr int64_t kShortest = 16; ///< products of less are mostly stores
+  if (w.sizes[1] != 1 || w.sizes.back() < kShortest || p.dilations.back() != 1) return false;
+  if (p.pads_begin.back() < 0 || p.pads_end.back() < 0) return false;
+  for (size_t d = 0; d + 1 < p.strides.size(); ++d)
+    if (w.sizes[d + 2] != 1 || p.pads_begin[d] != 0 || p.pads_end[d] != 0) return false;
+  return true;
+}
 
 } // namespace
 } // namespace product
@@ -90,7 +159,8 @@ std::string supports_blocked_conv(const Problem& problem, std::span<const Operan
   const auto& p = std::get<ConvProblem>(problem);
   const OperandInfo& w = inputs[1];
   if (p.transposed || p.group != 1) return "a transposed convolution, or one of groups";
-  for (size_t d = 0; d < p.strides.size(); ++d)
+  const bool lines = product::is_along_lines(p, w);
+  for (size_t d = 0; d < p.strides.size() && !lines; ++d)
     if (w.sizes[d + 2] != 1 || p.pads_begin[d] != 0 || p.pads_end[d] != 0)
       return "more than one pixel for each result";
   if (p.x_zero >= 0) return "zero points";
@@ -101,6 +171,7 @@ std::string supports_blocked_conv(const Problem& problem, std::span<const Operan
     return "weights that change, or lie in no known order";
   std::vector<OperandInfo> as_product(inputs.begin(), inputs.end());
   as_product[1] = product::matrix_of(w);
+  if (lines) return product::operands_refusal(as_product, outputs[0]);
   if (std::string reason = product::refusal(as_product, outputs[0], 1, target); !reason.empty())
     return reason;
   return product::slower_than_library(p, w, target.l2_bytes);

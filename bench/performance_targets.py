@@ -13,7 +13,8 @@ NARROW = ["resnet50", "bert_base_s128", "vit_b_16", "sd_unet_small", "swin_t", "
 BYTES = ["resnet50_int8_qdq", "mobilenet_v3_large+qdq", "efficientnet_b0+qdq", "bert_base_int8_dynamic"]
 # Why targets are missed, by the beginning of their row. `tbx explain MODEL --profile` shows it, step by step.
 CAUSES = {
-    "time / time of its arithmetic": "products are oneDNN's, near the peak; the rest is softmax, norms and GELU between them.",
+    "time / time of its arithmetic": "products are oneDNN's and our own, near the peak; the rest is softmax, norms and GELU between them, and what one core "
+    "waits for that another one has: of a virtual machine these are near each other at one time and far at another.",
     "8 bits (": "resnet50's convolutions are oneDNN's, near the peak; its first one has three channels where vectors have four.",
     "8 bits on AMX": "resnet50's convolutions are those of oneDNN here, and of a copy of oneDNN with changes in OpenVINO.",
     "decoding token after token": "steps in float32 read the weights as fast as the memory gives them, and so do the peers: what they lose "

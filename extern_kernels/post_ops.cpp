@@ -25,6 +25,25 @@ template <int B> [[gnu::always_inline]] inline void clip(typename VectorOf<B>::L
   v = v > hi ? Lanes{} + hi : v;
 }
 
+template <int B> [[gnu::always_inline]] inline void gelu(float* x, int64_t n) {
+  constexpr int64_t kLanes = B / 4, kTogether = B == 64 ? 8 : 4; // constants and these fill the registers
+  using Lanes = typename VectorOf<B>::Lanes;
+  for (; n > (kTogether - 1) * kLanes; n -= kTogether * kLanes, x += kTogether * kLanes) {
+    Lanes v[kTogether];
+#pragma GCC unroll 8
+    for (int i = 0; i < kTogether; ++i) __builtin_memcpy(&v[i], x + i * kLanes, B);
+    gelu_of<B>(v);
+#pragma GCC unroll 8
+    for (int i = 0; i < kTogether; ++i) __builtin_memcpy(x + i * kLanes, &v[i], B);
+  }
+  each<B>(
+      x, n, [&](Lanes & v) __attribute__((always_inline)) {
+        Lanes one[1] = {v};
+        gelu_of<B>(one);
+        v = one[0];
+      });
+}
+
 template <int B> [[gnu::always_inline]] inline void activate_body(const PostOp& op, float* x, int64_t n) {
   using Lanes = typename VectorOf<B>::Lanes;
 #define TBX_EACH each<B>(x, n, [&](Lanes & v) __attribute__((always_inline))
@@ -54,12 +73,7 @@ template <int B> [[gnu::always_inline]] inline void activate_body(const PostOp& 
       sigmoid_of<B>(gate);
       v = v * gate;
     });
-  case PostOp::gelu_erf:
-    return TBX_EACH {
-      Lanes part = v * static_cast<float>(M_SQRT1_2);
-      erf_of<B>(part);
-      v = 0.5f * v * (1 + part);
-    });
+  case PostOp::gelu_erf: return gelu<B>(x, n);
   case PostOp::hard_sigmoid:
     return TBX_EACH {
       v = v * alpha + beta;

@@ -33,29 +33,43 @@ template <int B> [[gnu::always_inline]] inline void tanh_of(typename VectorOf<B>
   x = a < 0.625f ? small : big;
 }
 
-/// 3 ulp off at most; the coefficients are those of generated kernels.
-template <int B> [[gnu::always_inline]] inline void erf_of(typename VectorOf<B>::Lanes& x) {
+/// Limits of what follows; volatile as kLeastPower is.
+inline const volatile float kMostGelu = 16, kLeastShare = -127;
+
+/// x / 2 * (1 + erf(x / sqrt 2)) of `N` vectors, off by 2 ulp of x at most. Side by side, for the steps of
+/// one wait for each other. Below 0 nothing is cancelled: what is left of x there is 2^-(1 + a q(a)) of it,
+/// with a = |x| and a polynomial that grows beyond the range of its fit.
+template <int B, int N> [[gnu::always_inline]] inline void gelu_of(typename VectorOf<B>::Lanes (&x)[N]) {
   using Lanes = typename VectorOf<B>::Lanes;
-  const Lanes a = x < 0 ? -x : x, u = x * x;
-  Lanes s = -0.0008020842215046287f + u * 7.889122935011983e-05f;
-  s = 0.005189535673707724f + u * s;
-  s = -0.026854444295167923f + u * s;
-  s = 0.11283600330352783f + u * s;
-  s = -0.3761262595653534f + u * s;
-  s = 0.12837916612625122f + u * s;
-  const Lanes small = x + x * s;
-  const Lanes t = a > 4.1f ? Lanes{} + 4.1f : a;
-  Lanes q = -0.0003523323102854192f + t * 1.413384779880289e-05f;
-  q = 0.003764661028981209f + t * q;
-  q = -0.024025510996580124f + t * q;
-  q = 0.10654910653829575f + t * q;
-  q = 0.6349582672119141f + t * q;
-  q = 1.128697156906128f + t * q;
-  q = -(t * q);
-  Lanes e;
-  exp_of_negative<typename VectorOf<B>::Ints>(q, e);
-  const Lanes big = x < 0 ? e - 1 : 1 - e;
-  x = a < 1 ? small : big;
+  using Ints = typename VectorOf<B>::Ints;
+  constexpr float kWhole = 0x1.8p23f + 127; // as in vector_exp.h
+  const Lanes most = Lanes{} + kMostGelu, least = Lanes{} + kLeastShare;
+  Lanes a[N], p[N], at[N];
+#define TBX_EACH(...)                                                                                        \
+  _Pragma("GCC unroll 8") for (int i = 0; i < N; ++i) { __VA_ARGS__; }
+  TBX_EACH(Ints bits; __builtin_memcpy(&bits, &x[i], B); bits &= INT32_MAX; __builtin_memcpy(&a[i], &bits, B))
+  TBX_EACH(a[i] = most < a[i] ? most : a[i]) // nothing is left there; NaN stays
+  TBX_EACH(p[i] = -3.937734800274484e-05f + a[i] * 2.834882934621419e-06f)
+  TBX_EACH(p[i] = 0.00018617870227899402f + a[i] * p[i])
+  TBX_EACH(p[i] = 0.0001369398960378021f + a[i] * p[i])
+  TBX_EACH(p[i] = -0.007063424214720726f + a[i] * p[i])
+  TBX_EACH(p[i] = 0.052496179938316345f + a[i] * p[i])
+  TBX_EACH(p[i] = 0.4592081904411316f + a[i] * p[i])
+  TBX_EACH(p[i] = 1.1511051654815674f + a[i] * p[i])
+  TBX_EACH(p[i] = -1 - a[i] * p[i])
+  TBX_EACH(p[i] = least > p[i] ? least : p[i])
+  TBX_EACH(at[i] = p[i] + kWhole)
+  TBX_EACH(const Lanes n = at[i] - kWhole; p[i] = p[i] - n)
+  Lanes power[N]; // 2^p
+  TBX_EACH(power[i] = 0.009671619161963463f + p[i] * 0.0013264591107144952f)
+  TBX_EACH(power[i] = 0.0555073507130146f + p[i] * power[i])
+  TBX_EACH(power[i] = 0.24022240936756134f + p[i] * power[i])
+  TBX_EACH(power[i] = 0.6931470036506653f + p[i] * power[i])
+  TBX_EACH(power[i] = 1 + p[i] * power[i])
+  TBX_EACH(Ints n; __builtin_memcpy(&n, &at[i], B); n = n << 23; // 2^n, 0 for the least
+           __builtin_memcpy(&at[i], &n, B); power[i] = power[i] * at[i])
+  TBX_EACH(x[i] = x[i] > 0 ? x[i] - a[i] * power[i] : x[i] * power[i])
+#undef TBX_EACH
 }
 
 } // namespace tbx::extern_kernels

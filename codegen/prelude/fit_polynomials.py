@@ -73,6 +73,8 @@ show("erf", "erf x = x + x q(u), u = x^2", even(lambda x: mp.erf(x) / x - 1 if x
      lambda u: mpf(1), 6, 0, 1)
 show("erfc", "erf x = 1 - e^(-x q(x))", lambda x: -mp.log(mp.erfc(x)) / x,
      lambda x: x * mp.erfc(x), 6, 1, 4.1)
+show("gelu", "erfc(x / sqrt 2) / 2 = 2^-(1 + x q(x)), in the error of that, for extern_kernels/vector_activations.h",
+     lambda x: -(mp.log(mp.erfc(x / r2) / 2) / ln2 + 1) / x, lambda x: x * ln2 * mp.erfc(x / r2) / 2, 7, "1e-4", 6)
 show("sin", "sin x = x + x u q(u)", even(lambda x: (mp.sin(x) / x - 1) / x**2 if x > 1e-9 else -mpf(1) / 6),
      lambda u: u + tiny, 2, 0, (mp.pi / 4) ** 2)
 show("cos", "cos x = 1 - u/2 + u^2 q(u)", even(lambda x: (mp.cos(x) - 1 + x**2 / 2) / x**4 if x > 1e-6 else mpf(1) / 24),

@@ -55,6 +55,30 @@ TEST(PostOps, NumbersWithoutEndStay) {
   }
 }
 
+/// Vectors are computed several at a time, and the rest alone.
+TEST(PostOps, GeluOfAnyNumberOfVectors) {
+  constexpr int64_t kVector = 16; // of the widest ones
+  for (int64_t n = 0; n <= 20 * kVector; n += kVector) {
+    std::vector<float> x(static_cast<size_t>(n) + kVector, -1.5f);
+    for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(i * 37 % 101) * 0.13f - 8;
+    std::vector<float> y = x;
+    activate({PostOp::gelu_erf}, y.data(), n);
+    for (int64_t i = 0; i < n; ++i)
+      ASSERT_LE(std::fabs(y[i] - apply_post_op({PostOp::gelu_erf}, x[i], 0)), 0x1p-22 * std::fabs(x[i]))
+          << i << " of " << n << ": gelu of " << x[i];
+    for (int64_t i = n; i < n + kVector; ++i) ASSERT_EQ(y[i], -1.5f) << "what is behind " << n;
+  }
+}
+
+/// Far below 0 there is next to nothing of x left, and nothing in the end, however large it is.
+TEST(PostOps, GeluFarBelowZero) {
+  std::vector<float> y(16);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = -std::ldexp(1.0f, static_cast<int>(i * 9)); // to 2^135: -inf
+  std::vector<float> x = y;
+  activate({PostOp::gelu_erf}, y.data(), static_cast<int64_t>(y.size()));
+  for (size_t i = 1; i + 1 < y.size(); ++i) ASSERT_NEAR(y[i], 0, 1e-30) << "gelu of " << x[i];
+}
+
 TEST(PostOps, OperandsHaveAnyStep) {
   for (const int64_t n : {0, 1, 7, 8, 16, 17, 33})
     for (const int64_t step : {-2, 0, 1, 3})

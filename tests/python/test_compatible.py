@@ -96,8 +96,6 @@ def test_options_that_cannot_be() -> None:
     options = tensorbox.SessionOptions()
     with pytest.raises(tensorbox.UnsupportedError, match="the format ORT cannot be read"):
         options.add_session_config_entry("session.load_model_format", "ORT")
-    with pytest.raises(tensorbox.UnsupportedError, match="'w' cannot be replaced"):
-        options.add_initializer("w", None)
     with pytest.raises(ValueError, match="'TensorrtExecutionProvider' is not available"):
         options.add_provider("TensorrtExecutionProvider", {})
     with pytest.raises(RuntimeError, match="does not have configuration with key: k"):
@@ -109,6 +107,8 @@ def test_options_that_cannot_be() -> None:
     stopped.terminate, training.training_mode = True, True
     with pytest.raises(RuntimeError, match="terminate"):
         session().run(None, FEED, stopped)
+    with pytest.raises(TypeError, match=r"run_options are RunOptions, not \{'terminate': True\}"):
+        session().run(None, FEED, {"terminate": True})
     with pytest.raises(tensorbox.UnsupportedError, match="inference only"):
         session().run(None, FEED, training)
 

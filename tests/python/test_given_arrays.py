@@ -240,9 +240,3 @@ def test_arguments_of_optimize(tmp_path: Path) -> None:
                                ({"disable_passes": "fuse_gelu"}, "disable_passes is a list")):
         with pytest.raises(TypeError, match=message):
             tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "small.onnx", **arguments)
-
-
-def test_devices_of_the_backend() -> None:
-    backend = pytest.importorskip("tensorbox.backend")
-    with pytest.raises(ValueError, match="device 'CUDA' is not available"):
-        backend.prepare(parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'), "CUDA")

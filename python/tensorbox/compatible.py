@@ -197,7 +197,9 @@ class InferenceSession:
     def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
                             run_options: Any = None) -> list[OrtValue]:
         """`run` with an OrtValue for each input and output."""
-        return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
+        types = {o.name: o.type for o in self.get_outputs()}
+        values = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(value, types[name]) for name, value in zip(self._output_names(output_names), values)]
 
     def io_binding(self) -> IOBinding:
         """An empty binding of this session's inputs and outputs."""

@@ -62,7 +62,7 @@ class SessionOptions:
         self.optimized_model_filepath: str | os.PathLike[str] = ""
         self.enable_profiling = False
         self.profile_file_prefix = "onnxruntime_profile_"
-        self.log_severity_level = 2
+        self.log_severity_level = -1  # the usual one, which is 2
         # Hints, which change no result.
         self.inter_op_num_threads = 0
         self.execution_mode = ExecutionMode.ORT_SEQUENTIAL
@@ -141,7 +141,7 @@ class RunOptions:
                  "_cancellation", "_config")
 
     def __init__(self) -> None:
-        self.log_severity_level = 2
+        self.log_severity_level = -1  # the usual one, which is 2
         self.log_verbosity_level = 0
         self.logid = ""
         self.only_execute_path_to_fetches = False

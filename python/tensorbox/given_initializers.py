@@ -147,7 +147,7 @@ def _tensor(name: str, kind: int, dims: list[int], array: np.ndarray) -> list[by
     if bits := _BITS.get(kind):
         each = np.unpackbits(elements.reshape(-1, 1), axis=1, count=bits, bitorder="little")
         elements = np.packbits(each.reshape(-1), bitorder="little")
-    return out + _raw(memoryview(elements))
+    return out + _raw(elements.data)
 
 
 def _type_text(kind: int) -> str:

@@ -245,6 +245,38 @@ def test_ort_value() -> None:
     np.testing.assert_array_equal(total.numpy(), 2 * X)
 
 
+VALUE_MODELS = {
+    "sequence": '<ir_version: 9, opset_import: ["" : 18]> g (float[n] x) => (seq(float[m]) y) { y = SequenceConstruct(x, x) }',
+    "empty": '<ir_version: 9, opset_import: ["" : 18]> g (float[n] x) => (seq(int64[m]) y) { y = SequenceEmpty<dtype = 7>() }',
+    "map": """<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]> g (float[n] x) => (seq(map(int64, float)) y)
+              { y = ai.onnx.ml.ZipMap<classlabels_int64s = [3, 4]>(x) }""",
+}
+
+
+@pytest.mark.parametrize("kind", VALUE_MODELS)
+def test_types_of_values_that_are_no_tensors(kind: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = parser.parse_model(VALUE_MODELS[kind]).SerializeToString()
+    said = []
+    for module in (onnxruntime, tensorbox):
+        x = module.OrtValue.ortvalue_from_numpy(X[0, :2])
+        session = module.InferenceSession(model, providers=["CPUExecutionProvider"])
+        (value,) = session.run_with_ort_values(None, {"x": x})
+        said.append((value.data_type(), value.is_tensor(), value.has_value(), session.get_outputs()[0].type))
+    assert said[0] == said[1]
+
+
+def test_fields_begin_as_there() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for name in ("SessionOptions", "RunOptions"):
+        theirs, ours = getattr(onnxruntime, name)(), getattr(tensorbox, name)()
+        fields = [f for f in dir(theirs) if not f.startswith("_") and not callable(getattr(theirs, f))]
+        assert len(fields) > 4
+        for field in fields:
+            theirs_is = getattr(theirs, field)
+            assert getattr(ours, field) == getattr(theirs_is, "value", theirs_is), field
+
+
 def test_run_async() -> None:
     done, got = threading.Event(), []
 

@@ -81,8 +81,8 @@ Values reference_values(const CompareArguments& o, std::vector<OwnedTensor>& inp
   }
   other.compile.fuse = other.compile.fuse_extern = false; // more values are in memory
   if (o.every_node) other.compile.disabled_passes = pass_names();
-  bool compiled = o.reference_compiled || !o.reference_isa.empty() ||
-                  (!o.reference.empty() && !o.reference_evaluated);
+  bool compiled =
+      o.reference_compiled || !o.reference_isa.empty() || (!o.reference.empty() && !o.reference_evaluated);
   other.compile.reference = !compiled && !o.reference_evaluated;
   other.compile.compile = compiled;
   if (!compiled) { // plain loops and the evaluator are the CPU's
@@ -144,7 +144,8 @@ void check(const CompareArguments& o) {
                      "of, or recorded values, as the reference");
   for (const std::string& path : {o.model.model, o.reference})
     if (o.every_node && is_package(path))
-      throw UsageError("--every-node needs ONNX models: " + path + " is a package, whose nodes are fused already");
+      throw UsageError("--every-node needs ONNX models: " + path +
+                       " is a package, whose nodes are fused already");
   const bool recorded = !o.expected.empty() || is_archive(o.reference);
   if ((recorded || is_package(o.reference)) &&
       (o.reference_compiled || o.reference_evaluated || !o.reference_isa.empty()))

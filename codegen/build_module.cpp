@@ -245,8 +245,10 @@ private:
           fmt::format("{} took longer than the limit of {} ms for the kernels of a model; it ended on {}",
                       compiler, toolchain_.time_limit_ms, source),
           "raise compile_time_limit_ms if the machine is slow");
-    const std::string text = fmt::format("{} failed on {}:\n{}", compiler, source, r.output.substr(0, 4000));
-    if (toolchain_.memory_limit > 0 && ran_out_of_memory(r.output))
+    const bool silent = r.output.empty(); // as one is that a signal ends, or that has no memory to begin with
+    const std::string said = silent ? " without a word" : ":\n" + r.output.substr(0, 4000);
+    const std::string text = fmt::format("{} failed on {}{}", compiler, source, said);
+    if (toolchain_.memory_limit > 0 && (silent || ran_out_of_memory(r.output)))
       throw Error(ErrorKind::backend, text,
                   fmt::format("the compiler has a limit of {} bytes, which compile_memory raises",
                               toolchain_.memory_limit));

@@ -141,7 +141,10 @@ using namespace tbx::package;
 
 tbx_session::tbx_session(tbx::Session made)
     : session(std::move(made)), input_dims(dims_of(session.inputs())),
-      output_dims(dims_of(session.outputs())) {}
+      output_dims(dims_of(session.outputs())) {
+  if (const std::optional<int64_t> version = session.metadata().version)
+    model_version = std::to_string(*version);
+}
 
 tbx_error_code tbx_error_kind(const tbx_error* error) {
   return error ? static_cast<tbx_error_code>(error->failure.kind + 1) : TBX_INTERNAL_ERROR;

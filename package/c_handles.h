@@ -20,6 +20,7 @@ struct tbx_session {
   explicit tbx_session(tbx::Session session);
   tbx::Session session;
   std::vector<std::vector<const char*>> input_dims, output_dims;
+  std::string model_version; ///< empty: none
 };
 
 struct tbx_cancellation {

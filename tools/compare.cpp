@@ -75,9 +75,14 @@ Values reference_values(const CompareArguments& o, std::vector<OwnedTensor>& inp
   description = o.reference;
   if (is_archive(o.reference)) return {read_npz(o.reference), 0, {}};
   ModelOptions other = o.model;
+  if (is_package(o.reference)) { // as it was compiled
+    other.model = o.reference;
+    return observe(other.open(), inputs, "run of the reference", other);
+  }
   other.compile.fuse = other.compile.fuse_extern = false; // more values are in memory
   if (o.every_node) other.compile.disabled_passes = pass_names();
-  bool compiled = o.reference_compiled || !o.reference_isa.empty() || !o.reference.empty();
+  bool compiled =
+      o.reference_compiled || !o.reference_isa.empty() || (!o.reference.empty() && !o.reference_evaluated);
   other.compile.reference = !compiled && !o.reference_evaluated;
   other.compile.compile = compiled;
   if (!compiled) { // plain loops and the evaluator are the CPU's
@@ -137,6 +142,16 @@ void check(const CompareArguments& o) {
     throw UsageError(o.model.model +
                      " is a package, which has no plain loops: give the ONNX model it was made "
                      "of, or recorded values, as the reference");
+  for (const std::string& path : {o.model.model, o.reference})
+    if (o.every_node && is_package(path))
+      throw UsageError("--every-node needs ONNX models: " + path +
+                       " is a package, whose nodes are fused already");
+  const bool recorded = !o.expected.empty() || is_archive(o.reference);
+  if ((recorded || is_package(o.reference)) &&
+      (o.reference_compiled || o.reference_evaluated || !o.reference_isa.empty()))
+    throw UsageError(fmt::format("{} is {}: leave out how the reference is to be computed",
+                                 recorded && !o.expected.empty() ? o.expected : o.reference,
+                                 recorded ? "recorded values" : "a package, which is compiled already"));
 }
 
 /// What the model computes. Inputs get other sizes where it refuses those that they have.
@@ -230,17 +245,19 @@ void add_compare(CLI::App& app, int& code) {
   o->model.add_to(*cmd);
   o->model.model_option->description("ONNX file, or a package, which needs a reference");
   cmd->add_option("reference", o->reference,
-                  "another ONNX file, or recorded values (FILE.npz, by name); default: the same model by "
-                  "plain loops, without libraries")
+                  "another ONNX file, a package, or recorded values (FILE.npz, by name); default: the same "
+                  "model by plain loops, without libraries")
       ->check(CLI::ExistingFile);
   cmd->add_option("--expected", o->expected, "the same as a reference FILE.npz")->check(CLI::ExistingFile);
   auto* compiled = cmd->add_flag("--reference-compiled", o->reference_compiled,
                                  "reference: generated code without fusion");
-  cmd->add_flag("--reference-evaluated", o->reference_evaluated,
-                "reference: the evaluator without fusion, but with library kernels; faster than plain loops")
-      ->excludes(compiled);
+  auto* evaluated = cmd->add_flag(
+      "--reference-evaluated", o->reference_evaluated,
+      "reference: the evaluator without fusion, but with library kernels; faster than plain loops");
+  evaluated->excludes(compiled);
   cmd->add_option("--reference-isa", o->reference_isa, "reference: generated code for avx512, avx2 or sse")
-      ->check(CLI::IsMember({"avx512", "avx2", "sse"}));
+      ->check(CLI::IsMember({"avx512", "avx2", "sse"}))
+      ->excludes(evaluated);
   cmd->add_option("--rtol", o->rtol, "relative tolerance; default: 1e-3, of f16 4e-3, of bf16 and any 3e-2")
       ->check(at_least_zero());
   cmd->add_option("--atol", o->atol,
@@ -261,6 +278,7 @@ Examples:
   tbx compare model.onnx --every-node                           which node differs first
   tbx compare model.onnx --no-fusion --isa avx2 --reference-isa sse
   tbx compare model.onnx changed.onnx --no-fusion               where a changed weight shows first
+  tbx compare model.onnx model.tbx                              whether a package computes the same
   tbx run model.onnx --save good.npz --all-values; tbx compare model.onnx good.npz --every-node)");
   cmd->callback([o, &code] { run(*o, code); });
 }

@@ -67,6 +67,8 @@ void check_file(const std::string& option, const std::string& path, const ModelO
 void explain(ExplainOptions& o) {
   check_file("--trace", o.trace, o.model);
   check_file("--picture", o.picture, o.model);
+  if (!o.picture.empty() && !o.picture.ends_with(".svg"))
+    throw UsageError("--picture " + o.picture + ": expected a name ending in .svg, which browsers show");
   if (o.passes) {
     if (o.model.json) return print_json(pass_names());
     for (const std::string& name : pass_names()) say("{}\n", name);

@@ -158,6 +158,17 @@ TBX_C_API size_t tbx_num_outputs(const tbx_session* session);
 TBX_C_API tbx_info tbx_input(const tbx_session* session, size_t number);
 TBX_C_API tbx_info tbx_output(const tbx_session* session, size_t number);
 
+/* What the model file says of itself: "producer_name", "producer_version", "graph_name", "domain",
+ * "description", "graph_description" or "version" (model_version, a number). NULL where it says nothing.
+ * Texts are UTF-8, as far as the file's are, and valid as long as the session. */
+TBX_C_API const char* tbx_metadata(const tbx_session* session, const char* name);
+/* Of its metadata_props, such as the names of classes: the value of a key, NULL where there is none. */
+TBX_C_API const char* tbx_custom_metadata(const tbx_session* session, const char* key);
+/* How many of those there are, and their keys in alphabetical order; NULL where there is none of this number.
+ */
+TBX_C_API size_t tbx_num_custom_metadata(const tbx_session* session);
+TBX_C_API const char* tbx_custom_metadata_key(const tbx_session* session, size_t number);
+
 /* Runs the model: inputs by name in any order, read during the call alone. Callable from many threads at
  * once. Models whose inputs and outputs are tensors; tbx_run_values takes others. */
 TBX_C_API tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,

@@ -66,10 +66,15 @@ public:
     check();
     return std::get<T>(data_);
   }
+  const T& value() const& {
+    check();
+    return std::get<T>(data_);
+  }
   T value() && {
     check();
     return std::get<T>(std::move(data_));
   }
+  /// Of what is not ok(): else std::bad_variant_access.
   const Failure& error() const { return std::get<Failure>(data_); }
 
 private:

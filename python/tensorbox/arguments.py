@@ -23,10 +23,28 @@ def names(option: str, given: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 def sizes(option: str, given: Mapping[str, int] | None) -> dict[str, int]:
     """Of dimension symbols."""
-    return {name: integer(f"{option}[{name!r}]", size) for name, size in (given or {}).items()}
+    return {name: integer(f"{option}[{name!r}]", size) for name, size in mapping(option, given).items()}
+
+
+def mapping(option: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"{option} is a mapping, not {given!r}")
+    return given or {}
 
 
 def set_integers(options: Any, **values: Any) -> None:
     """Sets the fields of these names."""
+    set_fields(options, **{name: integer(name, value) for name, value in values.items()})
+
+
+_KINDS = {bool: "True or False", int: "a number that 64 bits hold", type(None): "a number that 64 bits hold", str: "a string"}
+
+
+def set_fields(options: Any, **values: Any) -> None:
+    """Sets the fields of these names of a `_core.CompileOptions`. TypeError for a value of another type, with its name."""
     for name, value in values.items():
-        setattr(options, name, integer(name, value))
+        try:
+            setattr(options, name, value)
+        except TypeError:  # which speaks of C++
+            kind = _KINDS.get(type(getattr(options, name)), "a list or mapping of strings")
+            raise TypeError(f"{name} is {kind}, not {value!r}") from None

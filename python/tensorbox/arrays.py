@@ -78,6 +78,8 @@ def _tensor(value: Any, info: TensorInfo | None, name: str) -> tuple[int, list[i
     except TypeError as error:
         raise TypeError(f"input '{name}': {error}{f'; expected {info.type_name}' if info else ''}") from None
     if number == _STRING:
+        if array.dtype.kind == "O" and info is not None and info.onnx_type not in (0, _STRING):
+            raise TypeError(f"input '{name}' is an array of Python objects; expected {info.type_name}")
         return number, list(array.shape), array.ravel().tolist()
     return number, list(array.shape), as_bytes(np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
 

@@ -147,6 +147,10 @@ class InferenceSession:
         elif severity > 2:
             arguments["log"] = lambda message: None
         arguments.update(kwargs)
+        if given := getattr(sess_options, "_given", None):
+            if self._model_path is not None:
+                arguments.setdefault("external_data_dir", os.path.dirname(self._model_path) or ".")
+            path_or_bytes = given.written_into(path_or_bytes)
         self._session = Session(path_or_bytes, **arguments)
         if is_foreign(sess_options):
             free = symbolic_names([i.shape or [] for i in self._session.inputs])
@@ -193,7 +197,9 @@ class InferenceSession:
     def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
                             run_options: Any = None) -> list[OrtValue]:
         """`run` with an OrtValue for each input and output."""
-        return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
+        types = {o.name: o.type for o in self.get_outputs()}
+        values = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(value, types[name]) for name, value in zip(self._output_names(output_names), values)]
 
     def io_binding(self) -> IOBinding:
         """An empty binding of this session's inputs and outputs."""
@@ -302,8 +308,9 @@ def _write_optimized(model: Any, to: str, arguments: Mapping[str, Any]) -> None:
     if isinstance(model, (str, os.PathLike)):
         optimize(model, to, dims=dims, disable_passes=passes)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.onnx")
-        with open(path, "wb") as file:
+    with tempfile.TemporaryDirectory() as empty:
+        # Beside the external data, where there is any; else where nothing lies that the model could name.
+        with tempfile.NamedTemporaryFile(suffix=".onnx", dir=arguments.get("external_data_dir") or empty) as file:
             file.write(model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model))
-        optimize(path, to, dims=dims, disable_passes=passes)
+            file.flush()
+            optimize(file.name, to, dims=dims, disable_passes=passes)

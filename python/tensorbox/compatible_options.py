@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from ._core import Cancellation, UnsupportedError, pass_names
 from .config_entries import EXTERNAL_DATA, KNOWN, check_entry, warn_of_entries
+from .given_initializers import GivenInitializers, add_given
 from .ort_options import config_of, is_foreign
 from .providers import checked_provider
 
@@ -52,7 +54,7 @@ class SessionOptions:
                  "profile_file_prefix", "log_severity_level", "inter_op_num_threads", "execution_mode", "execution_order",
                  "log_verbosity_level", "logid", "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse",
                  "use_deterministic_compute", "use_per_session_threads", "_operator_libraries", "_dims", "_config",
-                 "_providers")
+                 "_providers", "_given")
 
     def __init__(self) -> None:
         self.intra_op_num_threads = 0
@@ -60,7 +62,7 @@ class SessionOptions:
         self.optimized_model_filepath: str | os.PathLike[str] = ""
         self.enable_profiling = False
         self.profile_file_prefix = "onnxruntime_profile_"
-        self.log_severity_level = 2
+        self.log_severity_level = -1  # the usual one, which is 2
         # Hints, which change no result.
         self.inter_op_num_threads = 0
         self.execution_mode = ExecutionMode.ORT_SEQUENTIAL
@@ -76,6 +78,7 @@ class SessionOptions:
         self._dims: dict[str, int] = {}
         self._config: dict[str, str] = {}
         self._providers: list[tuple[str, dict[str, Any]]] = []
+        self._given = GivenInitializers()
 
     def register_custom_ops_library(self, path: str | os.PathLike[str]) -> None:
         """A shared library with operators, built for tensorbox/custom_op.h; it is loaded with the session. Libraries
@@ -92,14 +95,22 @@ class SessionOptions:
                                "add_free_dimension_override_by_name")
 
     def add_initializer(self, name: str, value: Any) -> None:
-        """Refused: initializers are part of the model."""
-        raise UnsupportedError(f"initializer '{name}' cannot be replaced when a session is made; "
-                               "write it into the model")
+        """The OrtValue (or array) is what sessions have for the model's initializer of this name, as they are made; models
+        without one do without it. Of another type or shape it is a ModelError of the session."""
+        add_given(self._given.values, [name], [value])
 
-    def add_external_initializers(self, names: Any, values: Any) -> None:
-        """Refused: initializers are part of the model."""
-        raise UnsupportedError("initializers cannot be given when a session is made; write them into "
-                               "the model, or into a file beside it (external data)")
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        """As add_initializer, for initializers that the model must have (a ModelError of the session else), such as those
+        whose external data is not there."""
+        add_given(self._given.external, names, values)
+
+    def add_external_initializers_from_files_in_memory(self, names: Sequence[str], buffers: Sequence[Any],
+                                                       lengths: Sequence[int]) -> None:
+        """What is in files of external data, by their names in the model (`location`)."""
+        if len(buffers) != len(lengths):
+            raise RuntimeError(f"{len(buffers)} buffers are given, and {len(lengths)} lengths of them")
+        files = [memoryview(b).cast("B")[:n] for b, n in zip(buffers, lengths, strict=True)]
+        add_given(self._given.files, names, files)
 
     def add_provider(self, name: str, options: Any = None) -> None:
         """As in the list `providers` of InferenceSession, for sessions that are given none."""
@@ -130,7 +141,7 @@ class RunOptions:
                  "_cancellation", "_config")
 
     def __init__(self) -> None:
-        self.log_severity_level = 2
+        self.log_severity_level = -1  # the usual one, which is 2
         self.log_verbosity_level = 0
         self.logid = ""
         self.only_execute_path_to_fetches = False
@@ -162,7 +173,10 @@ class RunOptions:
 
 
 def check_run_options(options: Any) -> None:
-    """Of either module. Raises RuntimeError for a run that is to end, UnsupportedError for training."""
+    """Of either module. Raises RuntimeError for a run that is to end, UnsupportedError for training, TypeError for what is
+    no RunOptions."""
+    if options is not None and not hasattr(options, "terminate"):
+        raise TypeError(f"run_options are RunOptions, not {options!r}")
     if getattr(options, "terminate", False):
         raise RuntimeError("the run is not started: RunOptions.terminate is set")
     if getattr(options, "training_mode", False):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
 from typing import Any
+
+from .wire import Field, parts, text
 
 # Field numbers of onnx.proto.
 _GRAPH, _NODE, _INITIALIZER, _TENSOR_NAME = 7, 1, 5, 8
@@ -23,59 +24,33 @@ def constant_names(model: Any) -> list[str]:
 
 def _of_model(data: memoryview) -> list[str]:
     names: dict[str, None] = {}
-    for field, begin, end in _fields(data, 0, len(data)):
-        if field == _GRAPH:
-            _of_graph(data, begin, end, names)
+    for graph in parts(data, 0, len(data)):
+        if graph.number == _GRAPH:
+            _of_graph(data, graph, names)
     return list(names)
 
 
-def _of_graph(data: memoryview, begin: int, end: int, names: dict[str, None]) -> None:
-    for field, first, last in _fields(data, begin, end):
-        if field == _INITIALIZER:
-            for f, a, b in _fields(data, first, last):
-                if f == _TENSOR_NAME:
-                    names[_text(data, a, b)] = None
-        elif field == _NODE:
-            outputs, operator = [], ""
-            for f, a, b in _fields(data, first, last):
-                if f == _OUTPUT:
-                    outputs.append(_text(data, a, b))
-                elif f == _OPERATOR:
-                    operator = _text(data, a, b)
-                elif f == _ATTRIBUTE:
-                    for g, c, d in _fields(data, a, b):
-                        if g in (_SUBGRAPH, _SUBGRAPHS):
-                            _of_graph(data, c, d, names)
-            if operator == "Constant":
-                names.update(dict.fromkeys(outputs))
+def _of_graph(data: memoryview, graph: Field, names: dict[str, None]) -> None:
+    for part in parts(data, graph.begin, graph.end):
+        if part.number == _INITIALIZER:
+            for field in parts(data, part.begin, part.end):
+                if field.number == _TENSOR_NAME:
+                    names[text(data, field)] = None
+        elif part.number == _NODE:
+            _of_node(data, part, names)
     names.pop("", None)
 
 
-def _text(data: memoryview, begin: int, end: int) -> str:
-    return bytes(data[begin:end]).decode("utf-8", "surrogateescape")
-
-
-def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, begin and end of each field with a length; the others (numbers) are stepped over."""
-    while at < end:
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 2:
-            length, at = _varint(data, at)
-            yield key >> 3, at, at + length
-            at += length
-        elif kind == 0:
-            _, at = _varint(data, at)
-        else:
-            at += 8 if kind == 1 else 4
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
+def _of_node(data: memoryview, node: Field, names: dict[str, None]) -> None:
+    outputs, operator = [], ""
+    for field in parts(data, node.begin, node.end):
+        if field.number == _OUTPUT:
+            outputs.append(text(data, field))
+        elif field.number == _OPERATOR:
+            operator = text(data, field)
+        elif field.number == _ATTRIBUTE:
+            for graph in parts(data, field.begin, field.end):
+                if graph.number in (_SUBGRAPH, _SUBGRAPHS):
+                    _of_graph(data, graph, names)
+    if operator == "Constant":
+        names.update(dict.fromkeys(outputs))

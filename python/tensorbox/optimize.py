@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _core
-from .arguments import integer, names, set_integers, sizes
+from .arguments import integer, names, set_fields, set_integers, sizes
 
 
 def optimize(model: str | os.PathLike[str], to: str | os.PathLike[str], *, dims: Mapping[str, int] | None = None,
@@ -26,7 +26,7 @@ def optimize(model: str | os.PathLike[str], to: str | os.PathLike[str], *, dims:
     Raises ModelError, UnsupportedError, BackendError (the file cannot be written).
     """
     limits = _core.CompileOptions()
-    limits.untrusted, limits.strict_links = untrusted, strict_links
+    set_fields(limits, untrusted=untrusted, strict_links=strict_links)
     set_integers(limits, load_memory=load_memory, load_time_limit_ms=load_time_limit_ms, max_model_bytes=max_model_bytes,
                  max_nodes=max_nodes, max_nesting=max_nesting, max_tensors=max_tensors, max_tensor_bytes=max_tensor_bytes,
                  max_dense_bytes=max_dense_bytes)

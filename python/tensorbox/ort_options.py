@@ -4,10 +4,11 @@ initializers that they replace. ONNX Runtime is asked, by sessions of small mode
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ._core import UnsupportedError
+from .wire import message, written
 
 # Those of the ONNX standard; others cannot be asked for.
 DENOTATIONS = ("DATA_BATCH", "DATA_CHANNEL", "DATA_TIME", "DATA_FEATURE", "FILTER_IN_CHANNEL", "FILTER_OUT_CHANNEL",
@@ -87,45 +88,26 @@ def symbolic_names(shapes: Sequence[Sequence[Any]]) -> list[str]:
 
 def _dimensions_model(names: Sequence[str]) -> bytes:
     """y = Identity(x), whose x has these dimensions and one of each denotation."""
-    dims = [_message({2: name}) for name in names]
-    dims += [_message({2: f"tensorbox {denotation}", 3: denotation}) for denotation in DENOTATIONS]
-    shape = b"".join(_field(1, dim) for dim in dims)
-    x = _message({1: "x", 2: _message({1: _message({1: 1, 2: shape})})})
-    y = _message({1: "y", 2: _message({1: _message({1: 1})})})
-    return _model(_message({1: _message({1: "x", 2: "y", 4: "Identity"}), 2: "dimensions", 11: x, 12: y}))
+    dims = [message({2: name}) for name in names]
+    dims += [message({2: f"tensorbox {denotation}", 3: denotation}) for denotation in DENOTATIONS]
+    shape = b"".join(written(1, dim) for dim in dims)
+    x = message({1: "x", 2: message({1: message({1: 1, 2: shape})})})
+    y = message({1: "y", 2: message({1: message({1: 1})})})
+    return _model(message({1: message({1: "x", 2: "y", 4: "Identity"}), 2: "dimensions", 11: x, 12: y}))
 
 
 def _constants_model(names: Sequence[str]) -> bytes:
     """The shapes of constants of these names."""
     graph = b""
     for i, name in enumerate(names):
-        graph += _field(1, _message({1: name, 2: f"tensorbox shape {i}", 4: "Shape"}))
-    graph += _field(2, "constants")
+        graph += written(1, message({1: name, 2: f"tensorbox shape {i}", 4: "Shape"}))
+    graph += written(2, "constants")
     for name in names:
-        graph += _field(5, b"".join(_field(1, 0) for _ in range(_RANK)) + _message({2: 1, 8: name}))
+        graph += written(5, b"".join(written(1, 0) for _ in range(_RANK)) + message({2: 1, 8: name}))
     for i in range(len(names)):
-        graph += _field(12, _message({1: f"tensorbox shape {i}", 2: _message({1: _message({1: 7})})}))
+        graph += written(12, message({1: f"tensorbox shape {i}", 2: message({1: message({1: 7})})}))
     return _model(graph)
 
 
 def _model(graph: bytes) -> bytes:
-    return _message({1: 8, 7: graph, 8: _message({2: 13})})
-
-
-def _message(fields: Mapping[int, int | str | bytes]) -> bytes:
-    return b"".join(_field(number, value) for number, value in fields.items())
-
-
-def _field(number: int, value: int | str | bytes) -> bytes:
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+    return message({1: 8, 7: graph, 8: message({2: 13})})

@@ -41,10 +41,11 @@ def _dtype(element_type: Any) -> np.dtype:
 
 
 class OrtValue:
-    """A value in memory: an array, or a list of arrays (a sequence)."""
+    """A value in memory: an array, a list of arrays (a sequence), or a map. `type` is what data_type() says of what is no
+    tensor; without it that is what its elements tell."""
 
-    def __init__(self, value: Any):
-        self._value = value
+    def __init__(self, value: Any, type: str = ""):
+        self._value, self._type = value, type
 
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: np.ndarray, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
@@ -107,7 +108,9 @@ class OrtValue:
         """"tensor(float)", "seq(tensor(int64))", as ONNX Runtime spells types."""
         if self.is_tensor():
             return type_text(self.element_type())
-        return f"seq({type_text(onnx_type(self._value[0].dtype))})" if self.is_tensor_sequence() and self._value else ""
+        if self._type or not (self.is_tensor_sequence() and self._value):
+            return self._type
+        return f"seq({type_text(onnx_type(self._value[0].dtype))})"
 
     def element_type(self) -> int:
         """The number of an ONNX type."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import _core
-from .arguments import integer, names, set_integers, sizes
+from .arguments import integer, mapping, names, set_fields, set_integers, sizes
 from .arrays import TensorInfo, given_tensor, given_value, output_memory, to_numpy, to_value
 from .bound_run import BoundRun
 from .device import DeviceTensor, Streams, Taken, is_on_device, stream_handle
@@ -94,36 +94,21 @@ class Session:
                  private_threads: bool = False, precision: str = "strict",
                  reference: bool = False, log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
-        options.threads = integer("threads", threads)
-        options.compile = compile
-        options.tiered = tiered
-        options.reference = reference
-        options.device = device or ""
-        options.isa = isa or ""
-        options.seed = None if seed is None else integer("seed", seed)
-        options.cache_dir = os.fsdecode(cache_dir) if cache_dir else ""
-        options.keep_plans = keep_plans
-        options.precision = precision
-        options.fuse = fuse
-        options.fuse_extern = fuse_extern
-        options.disabled_passes = names("disable_passes", disable_passes)
-        options.dims = sizes("dims", dims)
-        options.overridable = names("overridable", overridable)
-        options.operator_libraries = names("operator_libraries", operator_libraries)
-        options.external_data_dir = os.fsdecode(external_data_dir) if external_data_dir else ""
-        options.all_dims_dynamic = all_dims_dynamic
-        options.every_value = every_value
-        set_integers(options, max_memory=max_memory, time_limit_ms=time_limit_ms, load_memory=load_memory,
+        set_fields(options, compile=compile, tiered=tiered, reference=reference, keep_plans=keep_plans, fuse=fuse,
+                   fuse_extern=fuse_extern, all_dims_dynamic=all_dims_dynamic, every_value=every_value,
+                   strict_links=strict_links, untrusted=untrusted, private_threads=private_threads, precision=precision,
+                   device="" if device is None else device, isa="" if isa is None else isa,
+                   cache_dir=os.fsdecode(cache_dir) if cache_dir else "",
+                   external_data_dir=os.fsdecode(external_data_dir) if external_data_dir else "",
+                   disabled_passes=names("disable_passes", disable_passes), overridable=names("overridable", overridable),
+                   operator_libraries=names("operator_libraries", operator_libraries), dims=sizes("dims", dims),
+                   state=dict(mapping("state", state)), seed=None if seed is None else integer("seed", seed))
+        set_integers(options, threads=threads, state_capacity=state_capacity, state_limit=state_limit,
+                     max_memory=max_memory, time_limit_ms=time_limit_ms, load_memory=load_memory,
                      load_time_limit_ms=load_time_limit_ms, max_model_bytes=max_model_bytes, max_nodes=max_nodes,
                      max_nesting=max_nesting, max_tensors=max_tensors, max_tensor_bytes=max_tensor_bytes,
                      max_dense_bytes=max_dense_bytes, compile_time_limit_ms=compile_time_limit_ms,
                      compile_memory=compile_memory)
-        options.strict_links = strict_links
-        options.untrusted = untrusted
-        options.private_threads = private_threads
-        options.state = {} if state is None else dict(state)
-        options.state_capacity = integer("state_capacity", state_capacity)
-        options.state_limit = integer("state_limit", state_limit)
         if log is not None and not callable(log):
             raise TypeError(f"log is called with every message: {log!r} is no function")
         if log is not None:

@@ -214,6 +214,33 @@ def test_compare_narrow_values(tbx: Tbx, tmp_path: Path) -> None:
     assert tbx("compare", model, "--precision", "bf16", "--rtol", "0", "--atol", "0", "--no-compile").code == 1
 
 
+def test_compare_with_a_package(tbx: Tbx, tmp_path: Path) -> None:
+    chain, other = products(tmp_path / "a.onnx"), products(tmp_path / "b.onnx", scale=1.1)
+    package = tmp_path / "a.tbx"
+    assert tbx("compile", chain, "-o", package).code == 0
+    same, differs = (tbx("compare", m, package, "--json") for m in (chain, other))
+    assert same.code == 0 and same.json["compared"] >= 1 and same.json["reference"] == str(package)
+    assert differs.code == 1 and not differs.json["first_difference"]["ok"]
+    assert tbx("compare", package, package).code == 0
+    for model, reference in ((chain, package), (package, chain)):
+        done = tbx("compare", model, reference, "--every-node")
+        assert done.code == 2 and f"--every-node needs ONNX models: {package} is a package" in done.err
+    done = tbx("compare", chain, package, "--reference-isa", "sse")
+    assert done.code == 2 and f"{package} is a package, which is compiled already: leave out how" in done.err
+
+
+def test_compare_says_which_references_contradict(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "v.npz", y=np.zeros((1, 3), np.float32))
+    for how in (["--reference-compiled"], ["--reference-evaluated"], ["--reference-isa", "sse"]):
+        for recorded in ([tmp_path / "v.npz"], ["--expected", tmp_path / "v.npz"]):
+            done = tbx("compare", model, *recorded, *how)
+            assert done.code == 2 and "v.npz is recorded values: leave out how" in done.err
+    done = tbx("compare", model, "--reference-evaluated", "--reference-isa", "sse")
+    assert done.code == 2 and "excludes" in done.err
+    done = tbx("compare", model, model, "--reference-evaluated", "--json")
+    assert done.code == 0 and done.json["reference"] == f"{model}, the evaluator without fusion"
+
+
 def test_compare_shape_and_type(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "shape.npz", y=np.zeros((2, 3), np.float32))
     np.savez(tmp_path / "type.npz", y=np.zeros((1, 3), np.float64))

@@ -93,3 +93,10 @@ def test_pictures_replace_no_model(tbx: Tbx, tmp_path: Path) -> None:
         done = tbx("explain", path, "--no-compile", "--picture", where)
         assert done.code == 2 and "--picture" in done.err
     assert path.read_bytes() == before
+
+
+def test_pictures_are_svg(tbx: Tbx, tmp_path: Path) -> None:
+    path = diamond(tmp_path / "m.onnx")
+    for name in ("m.png", "m", "svg"):
+        done = tbx("explain", path, "--picture", tmp_path / name)
+        assert done.code == 2 and "expected a name ending in .svg" in done.err and not (tmp_path / name).exists()

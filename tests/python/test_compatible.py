@@ -96,8 +96,6 @@ def test_options_that_cannot_be() -> None:
     options = tensorbox.SessionOptions()
     with pytest.raises(tensorbox.UnsupportedError, match="the format ORT cannot be read"):
         options.add_session_config_entry("session.load_model_format", "ORT")
-    with pytest.raises(tensorbox.UnsupportedError, match="'w' cannot be replaced"):
-        options.add_initializer("w", None)
     with pytest.raises(ValueError, match="'TensorrtExecutionProvider' is not available"):
         options.add_provider("TensorrtExecutionProvider", {})
     with pytest.raises(RuntimeError, match="does not have configuration with key: k"):
@@ -109,6 +107,8 @@ def test_options_that_cannot_be() -> None:
     stopped.terminate, training.training_mode = True, True
     with pytest.raises(RuntimeError, match="terminate"):
         session().run(None, FEED, stopped)
+    with pytest.raises(TypeError, match=r"run_options are RunOptions, not \{'terminate': True\}"):
+        session().run(None, FEED, {"terminate": True})
     with pytest.raises(tensorbox.UnsupportedError, match="inference only"):
         session().run(None, FEED, training)
 
@@ -243,6 +243,38 @@ def test_ort_value() -> None:
     assert bfloat16.numpy().tolist() == [1, 2] and bfloat16.data_type() == "tensor(bfloat16)"
     (total,) = session().run_with_ort_values(["sum"], {"x": value})
     np.testing.assert_array_equal(total.numpy(), 2 * X)
+
+
+VALUE_MODELS = {
+    "sequence": '<ir_version: 9, opset_import: ["" : 18]> g (float[n] x) => (seq(float[m]) y) { y = SequenceConstruct(x, x) }',
+    "empty": '<ir_version: 9, opset_import: ["" : 18]> g (float[n] x) => (seq(int64[m]) y) { y = SequenceEmpty<dtype = 7>() }',
+    "map": """<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]> g (float[n] x) => (seq(map(int64, float)) y)
+              { y = ai.onnx.ml.ZipMap<classlabels_int64s = [3, 4]>(x) }""",
+}
+
+
+@pytest.mark.parametrize("kind", VALUE_MODELS)
+def test_types_of_values_that_are_no_tensors(kind: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = parser.parse_model(VALUE_MODELS[kind]).SerializeToString()
+    said = []
+    for module in (onnxruntime, tensorbox):
+        x = module.OrtValue.ortvalue_from_numpy(X[0, :2])
+        session = module.InferenceSession(model, providers=["CPUExecutionProvider"])
+        (value,) = session.run_with_ort_values(None, {"x": x})
+        said.append((value.data_type(), value.is_tensor(), value.has_value(), session.get_outputs()[0].type))
+    assert said[0] == said[1]
+
+
+def test_fields_begin_as_there() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for name in ("SessionOptions", "RunOptions"):
+        theirs, ours = getattr(onnxruntime, name)(), getattr(tensorbox, name)()
+        fields = [f for f in dir(theirs) if not f.startswith("_") and not callable(getattr(theirs, f))]
+        assert len(fields) > 4
+        for field in fields:
+            theirs_is = getattr(theirs, field)
+            assert getattr(ours, field) == getattr(theirs_is, "value", theirs_is), field
 
 
 def test_run_async() -> None:

@@ -143,11 +143,28 @@ def test_outputs_that_do_not_exist(same: tensorbox.Session) -> None:
     ({"disable_passes": "fold_constants"}, TypeError, "disable_passes is a list, not one name"),
     ({"operator_libraries": "lib.so"}, TypeError, "operator_libraries is a list, not one name"),
     ({"log": 3}, TypeError, "3 is no function"),
+    ({"threads": 10**30}, TypeError, f"threads is a number that 64 bits hold, not {10**30}"),
+    ({"seed": 10**30}, TypeError, f"seed is a number that 64 bits hold, not {10**30}"),
+    ({"seed": "x"}, TypeError, "seed is an integer, not 'x'"),
+    ({"tiered": "no"}, TypeError, "tiered is True or False, not 'no'"),
+    ({"untrusted": None}, TypeError, "untrusted is True or False, not None"),
+    ({"precision": None}, TypeError, "precision is a string, not None"),
+    ({"device": 0}, TypeError, "device is a string, not 0"),
+    ({"isa": 512}, TypeError, "isa is a string, not 512"),
+    ({"dims": ["batch"]}, TypeError, r"dims is a mapping, not \['batch'\]"),
+    ({"state": "a=b"}, TypeError, "state is a mapping, not 'a=b'"),
+    ({"state": {"a": 1}}, TypeError, r"state is a list or mapping of strings, not \{'a': 1\}"),
 ])
 def test_options_that_cannot_be(options: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         tensorbox.Session(parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y) { y = Relu(x) }'),
                           compile=False, **options)
+
+
+@pytest.mark.parametrize("x", [[[10**400, 1, 2, 3]], np.array([[None] * 4]), np.array([[{}] * 4], object)])
+def test_objects_are_no_numbers(x: Any) -> None:
+    with pytest.raises(TypeError, match="input 'x' is an array of Python objects; expected float32"):
+        identity("float", "[n, 4]").run({"x": x})
 
 
 @pytest.mark.parametrize("model", [None, 3, open])
@@ -223,9 +240,3 @@ def test_arguments_of_optimize(tmp_path: Path) -> None:
                                ({"disable_passes": "fuse_gelu"}, "disable_passes is a list")):
         with pytest.raises(TypeError, match=message):
             tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "small.onnx", **arguments)
-
-
-def test_devices_of_the_backend() -> None:
-    backend = pytest.importorskip("tensorbox.backend")
-    with pytest.raises(ValueError, match="device 'CUDA' is not available"):
-        backend.prepare(parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'), "CUDA")

@@ -459,8 +459,13 @@ TEST_F(BuildModule, LimitsOfTheCompilerNameTheirOptions) {
   EXPECT_NE(full_message({kernel("k_one", 1)}).find("raise compile_time_limit_ms"), std::string::npos);
   toolchain_.compiler.clear();
   toolchain_.time_limit_ms = 0;
-  toolchain_.memory_limit = 40 << 20;
-  EXPECT_NE(full_message({kernel("k_one", 1)}).find("which compile_memory raises"), std::string::npos);
+  for (const int64_t limit : {40 << 20, 1 << 20}) { // too little to compile, and to start the compiler
+    toolchain_.memory_limit = limit;
+    EXPECT_NE(full_message({kernel("k_one", 1)}).find("which compile_memory raises"), std::string::npos);
+  }
+  toolchain_.memory_limit = 0;
+  toolchain_.compiler = write_compiler("kill -9 $$");
+  EXPECT_NE(full_message({kernel("k_one", 1)}).find(".cpp without a word"), std::string::npos);
   EXPECT_EQ(files(".tmp"), 0);
 }
 

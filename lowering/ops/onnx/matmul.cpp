@@ -94,6 +94,7 @@ void show_once(OpContext& ctx, TensorBox& a, TensorBox& b, const SymInts& result
            });
   };
   for (int k = 0; k + 2 < a.rank(); ++k) {
+    if (result[k].is(0)) continue; // where an index has no value, nothing depends on it
     const bool left = is_repeated(a, k), right = is_repeated(b, k);
     if (left == right) continue;
     TensorBox &once = left ? a : b, &other = left ? b : a;

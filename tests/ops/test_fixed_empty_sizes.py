@@ -69,3 +69,17 @@ def test_the_best_of_nothing(op: str, compile: bool) -> None:
         np.testing.assert_array_equal(session.run({"x": x})["y"], want)
     with pytest.raises(tensorbox.ModelError, match="no elements along the axis"):
         session.run({"x": np.zeros((2, 0), np.float32)})
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_parts_of_regrouped_elements(compile: bool) -> None:
+    """Where there are none, nothing is read, and the check of what is read divides by no size."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> g (float[r, 7] x, int64[2, n] i) => (float[m] y)
+      <int64[1] all = {-1}, int64[1] from = {2}, int64[1] to = {12}, int64[1] axis = {0}>
+      { e = GatherElements<axis = 1>(x, i) f = Reshape(e, all) y = Slice(f, from, to, axis) }""")
+    session = tensorbox.Session(model, compile=compile)
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((33, 7)).astype(np.float32)
+    for n in (7, 0, 1, 5, 17, 0):
+        i = rng.integers(-7, 7, (2, n))
+        np.testing.assert_array_equal(session.run({"x": x, "i": i})["y"], np.take_along_axis(x[:2], i, 1).ravel()[2:12])

@@ -250,6 +250,10 @@ private:
       const Member& producer = *it->second;
       for (size_t k = 0; k < n->indices.size() && good; ++k) {
         int axis = producer.axis_of_var[k];
+        if (axis == kUnit && has_indirect(n->indices[k])) {
+          reason = "reads the only element along an axis by an index that is to be checked";
+          good = false;
+        }
         if (axis == kUnit) continue;
         SymInt e = n->indices[k];
         bool is_plain =

@@ -118,6 +118,9 @@ private:
     if (owner_of(program_, result) != result || !(is_real(buffer.dtype) || integers) ||
         deps_.is_output[result])
       return std::nullopt;
+    // The indices of an empty nest say nothing of what moves with them.
+    if (std::any_of(buffer.sizes.begin(), buffer.sizes.end(), [](SymInt s) { return s.is(0); }))
+      return std::nullopt;
     const auto& readers = deps_.readers[result];
     if (readers.size() != 1) {
       op.reason += fmt::format("; post-operations: the result has {} readers", readers.size());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "ir/index_range.h"
 #include "ir/size_facts.h"
@@ -40,6 +41,18 @@ SymInts facts_of(Expr mask) {
   default: break;
   }
   return facts;
+}
+
+/// `e` where a division by a size of 0, which nothing is read with, gives any number instead of an error.
+SymInt with_divisors(SymInt e) {
+  std::unordered_map<const SymNode*, SymInt> divisions;
+  visit(e, [&](const SymNode& n) {
+    if (n.kind != SymKind::floordiv && n.kind != SymKind::mod) return;
+    if (provably_positive(n.args[1])) return;
+    const SymInt of = replace(n.args[0], divisions), by = max(replace(n.args[1], divisions), 1);
+    divisions[&n] = n.kind == SymKind::floordiv ? floordiv(of, by) : mod(of, by);
+  });
+  return divisions.empty() ? e : replace(e, divisions);
 }
 
 /// One operation: the points of its nest, and who is named when an index is outside.
@@ -149,7 +162,7 @@ private:
     const std::string what = b.name.empty() ? fmt::format("b{}", b.id) : fmt::format("'{}'", b.name);
     auto require = [&](SymInt at, SymInt value) {
       if (provably_nonnegative(value)) return;
-      if (points) value = max(value, SymInt(0) - *points);
+      if (points) value = max(with_divisors(value), SymInt(0) - *points);
       program_.add_check(value, false,
                          fmt::format("index {} is outside an axis of size {} (dimension {} of {})",
                                      to_string(at), to_string(size), k, what));

@@ -252,7 +252,7 @@ private:
     int head = p_.tokens_first ? 2 : 1;
     const int64_t at = b * y.strides[0] + h * y.strides[head] + i * y.strides[3 - head];
     const bool nothing = (p_.zero_undefined_rows && !(row.sum > 0)) || // also NaN
-                         (p_.zero_hidden_rows && row.sum == 0);
+                         ((p_.zero_hidden_rows || s.keys == 0) && row.sum == 0);
     if (is_half(y.dtype)) {
       auto* bits = static_cast<uint16_t*>(y.data) + at;
       if (y.dtype == DType::bf16 && y.strides[3] == 1 && !nothing && b_.divide_to_bf16)

@@ -107,7 +107,7 @@ AttentionArguments attention_arguments(const AttentionProblem& p, std::span<cons
   if (p.has_sinks) a.sinks = heads_view_of(inputs[5], inputs[5].sizes);
   a.scale = p.scale, a.softcap = p.softcap;
   a.causal = p.causal, a.from_end = p.from_end, a.zero_undefined = p.zero_undefined_rows,
-  a.zero_hidden = p.zero_hidden_rows;
+  a.zero_hidden = p.zero_hidden_rows || a.keys == 0;
   return a;
 }
 

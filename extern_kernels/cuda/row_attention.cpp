@@ -215,8 +215,8 @@ private:
           number(types_.query), number(types_.kv), number(types_.mask), number(types_.sink),
           number(types_.out), number(begins_early(properties_)), depth_, width_, number(p_.has_mask),
           number(p_.causal), number(p_.has_starts), number(p_.window > 0), number(p_.has_sinks),
-          number(p_.softcap > 0), number(p_.zero_undefined_rows || p_.zero_hidden_rows),
-          number(types_.appended), threads_of(form), rotation_text(), loops_arguments(), kRowsText));
+          number(p_.softcap > 0), number(p_.zero_undefined_rows), number(types_.appended), threads_of(form),
+          rotation_text(), loops_arguments(), kRowsText));
       it->second.rows = it->second.module->kernel("few_rows");
       it->second.join = it->second.module->kernel("join_rows");
     }

@@ -73,7 +73,7 @@ public:
         sum += s;
       }
       const bool nothing = (p_.zero_undefined_rows && !(sum > 0)) || // also NaN
-                           (p_.zero_hidden_rows && sum == 0);
+                           ((p_.zero_hidden_rows || keys == 0) && sum == 0);
       const int64_t to = p_.tokens_first ? ((b * queries + i) * heads + h) * width : row * width;
       for (int64_t key = first; key < end; ++key)
         for (int64_t d = 0; d < width; ++d)

@@ -57,13 +57,14 @@ Operand result(const Case& c, const AttentionProblem& p) {
                                                    : Dims{c.batch, c.heads, c.queries, c.width});
 }
 
-/// Parts of tiles and whole ones, one query, none, one key; rows that are whole vectors and not; on a GPU
-/// sizes of real layers.
+/// Parts of tiles and whole ones, one query, none, one key, none; rows that are whole vectors and not; on a
+/// GPU sizes of real layers.
 TEST_P(FloatAttention, AllForms) {
   std::vector<Case> cases{
       {1, 2, 2, 33, 70, 8, 8},  {1, 3, 3, 40, 270, 12, 36}, {2, 4, 2, 5, 65, 5, 7},
       {1, 1, 1, 1, 1, 1, 1},    {1, 2, 1, 0, 5, 8, 8},      {1, 1, 1, 3, 20, 64, 72},
-      {1, 9, 9, 65, 65, 68, 8}, {1, 9, 9, 65, 30, 8, 68}}; // eight rows for a thread, parts of tiles
+      {1, 9, 9, 65, 65, 68, 8}, {1, 9, 9, 65, 30, 8, 68}, // eight rows for a thread, parts of tiles
+      {1, 2, 1, 3, 0, 8, 8},    {1, 2, 2, 40, 0, 12, 36}};
   if (!fake_)
     cases.insert(cases.end(), {{1, 6, 6, 1500, 1500, 64, 64},
                                {1, 12, 12, 197, 197, 64, 64},

@@ -78,7 +78,8 @@ Operand result(const Case& c, const AttentionProblem& p, DType t) {
 /// Few rows and many keys; more keys than a block takes; shared heads; rows and columns that fill no tile.
 constexpr Case kCases[] = {{1, 2, 2, 17, 40, 64, 64}, {2, 4, 2, 7, 33, 16, 24}, {1, 6, 2, 1, 70, 64, 64},
                            {1, 1, 1, 1, 1, 1, 1},     {1, 2, 2, 5, 20, 33, 65}, {1, 2, 2, 0, 5, 8, 8},
-                           {1, 1, 1, 1, 1100, 8, 8},  {1, 1, 1, 1, 2100, 8, 8}, {1, 3, 3, 36, 70, 96, 128}};
+                           {1, 1, 1, 1, 1100, 8, 8},  {1, 1, 1, 1, 2100, 8, 8}, {1, 3, 3, 36, 70, 96, 128},
+                           {1, 2, 2, 3, 0, 8, 8},     {1, 2, 1, 20, 0, 64, 64}};
 
 TEST_P(TensorAttention, AllForms) {
   int turn = 0;

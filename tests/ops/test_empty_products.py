@@ -50,3 +50,26 @@ def test_products_of_no_terms(name: str, mode: dict[str, bool]) -> None:
         given = {i.name: feeds[i.name].astype(np.float32) for i in session.inputs}
         want = wanted(feeds["a"] @ feeds["b"], feeds["c"], feeds["r"])
         np.testing.assert_allclose(session.run(given)["y"], want, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("options", [{"compile": False}, {"reference": True}, {"compile": False, "disable_passes": ["fuse_attention"]}], ids=str)
+@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.parametrize("activation", ["Softmax", "Relu"])
+def test_heads_of_an_empty_batch(batch: int, activation: str, options: dict[str, Any]) -> None:
+    """The model says that there is none: parts of one product, as queries, keys and values are."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+g (float[{batch}, 5, 24] x) => (float[{batch}, 2, 5, 4] y) <int64[5] split = {{{batch}, 5, 3, 2, 4}}, int64 i = {{0}}, int64 j = {{1}}, int64 k = {{2}}>
+{{ r = Reshape<allowzero = 1>(x, split)
+  t = Transpose<perm = [2, 0, 3, 1, 4]>(r)
+  a = Gather<axis = 0>(t, i)
+  b = Gather<axis = 0>(t, j)
+  v = Gather<axis = 0>(t, k)
+  u = Transpose<perm = [0, 1, 3, 2]>(b)
+  s = MatMul(a, u)
+  p = {activation}(s)
+  y = MatMul(p, v) }}""")
+    x = np.random.default_rng(2).standard_normal((batch, 5, 24)).astype(np.float32)
+    a, b, v = x.astype(np.float64).reshape(batch, 5, 3, 2, 4).transpose(2, 0, 3, 1, 4)
+    scores = a @ b.swapaxes(2, 3)
+    shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True) if activation == "Softmax" else relu(scores)
+    np.testing.assert_allclose(tensorbox.Session(model, **options).run({"x": x})["y"], shares @ v, 1e-4, 1e-5)

@@ -162,3 +162,18 @@ def test_a_column_of_no_rows(text: str, expected: object, options: dict[str, obj
         want = expected(np.cumsum(x.astype("d"), axis=1))
         assert got.shape == np.shape(want)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@both
+@pytest.mark.parametrize("part", ["Slice(x, from, to, axis)", "ReduceMax(x, axis)", "Gather(x, one)"])
+def test_an_index_into_an_axis_of_one_element(part: str, compiled: bool) -> None:
+    """... that the same kernel makes and nothing has to find is looked at all the same."""
+    session = session_of(f"""g (float[17, 3] x, int64[1] i) => (float[1, 3] y)
+      <int64[1] from = {{4}}, int64[1] to = {{5}}, int64[1] axis = {{0}}, int64[1] one = {{4}}> {{ v = {part}  y = Gather(v, i) }}""", compiled)
+    x = floats(17, 3)
+    want = x.max(0) if "Max" in part else x[4]
+    for index in (0, -1):
+        np.testing.assert_array_equal(session.run({"x": x, "i": np.array([index])})["y"], want[None])
+    for index in (1, -2, 16, 2**40):
+        with pytest.raises(tensorbox.ModelError, match=OUTSIDE):
+            session.run({"x": x, "i": np.array([index])})

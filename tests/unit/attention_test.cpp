@@ -105,6 +105,7 @@ public:
       if (p.causal && (j > i || (p.window > 0 && j <= i - p.window))) e[j] = -kInf;
       top = std::max(top, e[j]);
     }
+    if (s.keys == 0) return 0; // a sum of no terms
     if (top == -kInf) return p.zero_undefined_rows ? 0 : NAN;
     for (double& x : e) sum += x = std::exp(x - top);
     for (int64_t j = 0; j < s.keys; ++j) out += e[j] / sum * v.at(b, g, j, d);

@@ -251,7 +251,7 @@ Values conv_transpose(OpContext& ctx) {
       end = window.pads_end[k];
       out = full - begin - end;
     }
-    TBX_MODEL(!out.is_constant() || out.constant() > 0, "the output would have size {} along axis {}",
+    TBX_MODEL(!out.is_constant() || out.constant() >= 0, "the output would have size {} along axis {}",
               out.is_constant() ? out.constant() : 0, k + 2);
     p.pads_begin.push_back(constant_pad(begin));
     // The library derives the end from the sizes; what output_padding adds shows up as less padding there.

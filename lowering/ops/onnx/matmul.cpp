@@ -93,6 +93,9 @@ void show_once(OpContext& ctx, TensorBox& a, TensorBox& b, const SymInts& result
              return ir::depends_on(ir::simplify(at, extents), ctx.c.var(k).node());
            });
   };
+  // Where an index has no value, nothing depends on it, nor on others beside it.
+  for (const TensorBox* x : {&a, &b})
+    if (std::any_of(x->sizes().begin(), x->sizes().end(), [](SymInt n) { return n.is(0); })) return;
   for (int k = 0; k + 2 < a.rank(); ++k) {
     const bool left = is_repeated(a, k), right = is_repeated(b, k);
     if (left == right) continue;

@@ -29,7 +29,10 @@ Expr lowest(ir::Context& c, DType type) {
 bool pays_by_axis(const TensorBox& x, const Window& w) {
   SymInt out = 1, rest = 1;
   double whole = 1, by_axis = 0;
-  for (int k = 0; k < w.spatial(); ++k) rest = rest * x.sizes()[2 + k];
+  for (int k = 0; k < w.spatial(); ++k) {
+    if (x.sizes()[2 + k].is(0)) return false;
+    rest = rest * x.sizes()[2 + k];
+  }
   for (int k = 0; k < w.spatial(); ++k) {
     whole *= static_cast<double>(w.kernel[k]);
     rest = ir::floordiv(rest, x.sizes()[2 + k]);

@@ -95,6 +95,11 @@ LowerFn arg_reduction(ReduceOp first, ReduceOp last) {
     if (x.rank() > 0) axes.push_back(ctx.axis(ctx.attr_int("axis", 0), x.rank()));
     AxisReducer reduce(ctx, x.sizes(), axes);
     TBX_MODEL(!reduce.count().is(0), "no elements along the axis");
+    SymInt results = 1; // none of which needs an element
+    for (int k = 0; k < x.rank(); ++k)
+      if (axes.empty() || k != axes[0]) results = ir::min(results, x.sizes()[k]);
+    ctx.program.add_check(ir::max(reduce.count() - SymInt(1), SymInt(0) - results), false,
+                          "no elements along the axis");
     TensorBox out = reduce(ctx.attr_int("select_last_index", 0) ? last : first, DType::i64, x);
     return {ctx.attr_int("keepdims", 1) ? out : reduce.drop(out)};
   };

@@ -377,6 +377,10 @@ Values split(OpContext& ctx) {
     SymInt chunk = opset >= 18 ? ir::ceildiv(size, parts) : ir::floordiv(size, parts);
     for (int64_t i = 0; i + 1 < parts; ++i)
       lengths.push_back(size.is_constant() ? ir::min(chunk, ir::max(size - chunk * SymInt(i), 0)) : chunk);
+    if (opset < 18)
+      ctx.program.add_check(
+          ir::mod(size, parts), true,
+          fmt::format("{} elements along axis {} are no {} equal parts", ir::to_string(size), axis, parts));
     SymInt last = size - chunk * SymInt(parts - 1);
     if (!size.is_constant())
       ctx.program.add_check(last, false, "Split: too few elements for num_outputs parts");

@@ -9,9 +9,9 @@ namespace {
 const std::string* field_of(const tbx_session& session, std::string_view name) {
   const tbx::ModelMetadata& m = session.session.metadata();
   const std::pair<std::string_view, const std::string*> fields[] = {
-      {"producer_name", &m.producer_name},         {"producer_version", &m.producer_version},
-      {"graph_name", &m.graph_name},               {"domain", &m.domain},
-      {"description", &m.description},             {"graph_description", &m.graph_description},
+      {"producer_name", &m.producer_name}, {"producer_version", &m.producer_version},
+      {"graph_name", &m.graph_name},       {"domain", &m.domain},
+      {"description", &m.description},     {"graph_description", &m.graph_description},
       {"version", &session.model_version},
   };
   for (const auto& [field, value] : fields)

@@ -166,8 +166,10 @@ void product(const QuantizedPanels::View& p, int64_t k, const Row* rows, int cou
   default: break;
   }
   if constexpr (kOne) {
-    if (count == 5) return tiles<kBits, 2, 5, D>(p, k, rows, sums);
-    tiles<kBits, 2, 6, D>(p, k, rows, sums);
+    if (count == kMostTileRows) return tiles<kBits, 2, kMostTileRows, D>(p, k, rows, sums);
+    constexpr int kSome = 3, kWidth = kPanelVectors * 16;
+    tiles<kBits, 2, kSome, D>(p, k, rows, sums);
+    product<kBits, D>(p, k, rows + kSome, count - kSome, sums + kSome * kWidth);
   }
 }
 

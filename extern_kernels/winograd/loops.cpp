@@ -192,7 +192,7 @@ template <int Bytes, int M> [[gnu::always_inline]] inline bool output_body(const
   using V = typename Vector<Bytes>::Lanes;
   constexpr int kCount = M * M, kVectors = kPanel / Vector<Bytes>::count;
   V y[kVectors][kCount], bad{};
-#pragma GCC unroll 8
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
     if (v * Vector<Bytes>::count >= tile.channels) break;
     results<Bytes, M>(tile, v * Vector<Bytes>::count, y[v]);

@@ -24,7 +24,7 @@ namespace tbx::test {
 namespace {
 
 constexpr int kThreads = 8, kShapes = 12;
-constexpr int64_t kWidth = 20, kFew = 12, kMany = 28; // channels; of kMany Winograd's convolutions are made
+constexpr int64_t kWidth = 20, kFew = 12, kMany = 72; // channels; of kMany Winograd's convolutions are made
 
 int number_from(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);

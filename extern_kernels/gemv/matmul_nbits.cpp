@@ -200,10 +200,10 @@ private:
   void each_panel(const RunArgs& args, const QuantizedPanels& panels, int64_t most,
                   const Multiply& multiply) const {
     const int64_t rows = args.inputs[0].sizes[0], tiles = (rows + most - 1) / most;
-    auto some = [&](int64_t begin, int64_t end) {
+    auto some = [&](int64_t begin, int64_t end, int64_t first_tile, int64_t last_tile) {
       for (int64_t p = begin; p < end; ++p) {
         const int64_t first = p * panels.width(), here = std::min<int64_t>(panels.width(), n_ - first);
-        for (int64_t t = 0; t < tiles; ++t) {
+        for (int64_t t = first_tile; t < last_tile; ++t) {
           alignas(64) float sums[gemv::kMostTileRows * kMaxPanel];
           const int64_t i = rows * t / tiles;
           const int count = static_cast<int>(rows * (t + 1) / tiles - i);
@@ -212,12 +212,18 @@ private:
         }
       }
     };
-    const int64_t count = panels.count();
-    const int64_t chunks = std::min<int64_t>(count, tbb::this_task_arena::max_concurrency());
-    if (chunks == 1 || panels.bytes() * rows < kTaskWork.matrix_bytes) return some(0, count);
-    // One long run of memory per thread.
+    const int64_t count = panels.count(), threads = tbb::this_task_arena::max_concurrency();
+    if (threads == 1 || panels.bytes() * rows < kTaskWork.matrix_bytes) return some(0, count, 0, tiles);
+    // One long run of memory per thread; of few panels each has some rows.
+    const int64_t chunks = std::min(count, threads),
+                  parts = std::clamp((threads + chunks - 1) / chunks, int64_t{1}, tiles);
     tbb::parallel_for(
-        int64_t{0}, chunks, [&](int64_t c) { some(count * c / chunks, count * (c + 1) / chunks); },
+        int64_t{0}, chunks * parts,
+        [&](int64_t i) {
+          const int64_t c = i / parts, part = i % parts;
+          some(count * c / chunks, count * (c + 1) / chunks, tiles * part / parts,
+               tiles * (part + 1) / parts);
+        },
         tbb::static_partitioner());
   }
 

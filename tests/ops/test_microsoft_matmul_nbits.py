@@ -99,6 +99,20 @@ def test_matmul_nbits_rounded_activations(bits: int, block: int, zeros: str, row
         compare(model, inputs, rtol=1e-4, atol=1e-3, want=expected(model, {"A": a}, "ort"))
 
 
+def test_matmul_nbits_of_few_columns_and_many_rows() -> None:
+    """Threads share the rows where there are less panels of columns than threads."""
+    rng = np.random.default_rng(7)
+    for n in (1, 60, 130):
+        weights, w = matrix(rng, 640, n, 4, 32, "none", np.float32)
+        a = rng.standard_normal((1001, 640)).astype(np.float32)
+        model = model_of("MatMulNBits", {"A": a, **weights}, ["Y"], 17, ["B", "scales", "zeros"], domain="com.microsoft", K=640,
+                         N=n, bits=4, block_size=32, accuracy_level=4)
+        want = rounded(a, 32).astype(np.float64) @ w.astype(np.float64)
+        for threads in (1, 2, 3, 8):
+            y = tensorbox.Session(model.SerializeToString(), threads=threads).run({"A": a})["Y"]
+            np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("bits,zeros", [(2, "none"), (4, "packed"), (8, "float")])
 @pytest.mark.parametrize("rows", [17, 20, 21, 100, 131])
 @pytest.mark.parametrize("level", [0, 4])

@@ -167,9 +167,10 @@ void product(const QuantizedPanels::View& p, int64_t k, const Row* rows, int cou
   }
   if constexpr (kOne) {
     if (count == kMostTileRows) return tiles<kBits, 2, kMostTileRows, D>(p, k, rows, sums);
-    constexpr int kSome = 3, kWidth = kPanelVectors * 16;
+    constexpr int kSome = 3;
+    constexpr int64_t kSums = int64_t{kSome} * kPanelVectors * 16;
     tiles<kBits, 2, kSome, D>(p, k, rows, sums);
-    product<kBits, D>(p, k, rows + kSome, count - kSome, sums + kSome * kWidth);
+    product<kBits, D>(p, k, rows + kSome, count - kSome, sums + kSums);
   }
 }
 

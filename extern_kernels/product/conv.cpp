@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/strides.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/product/call.h"
 
@@ -92,47 +93,44 @@ public:
 
 private:
   bool pads() const { return window_ > 0 && (p_.pads_begin.back() != 0 || p_.pads_end.back() != 0); }
-  static int64_t lines_of(const TensorRef& x) {
-    int64_t lines = 1;
-    for (size_t d = 0; d + 1 < x.sizes.size(); ++d) lines *= x.sizes[d];
-    return lines;
-  }
+  static int64_t lines_of(const TensorRef& x) { return Stack{x}.count() * Stack{x}.rows(); }
   int64_t padded(const TensorRef& x) const {
     return x.sizes.back() + p_.pads_begin.back() + p_.pads_end.back();
   }
 
-  /// Rows of an only channel, its pixels as they are given, become the windows that begin there.
+  /// Pixels of an only channel become the windows that begin there, of a padded copy where there are pads.
   void take_windows(const RunArgs& args, Pixels& pixels, TensorRef& rows) const {
     const TensorRef& x = args.inputs[0];
-    pixels.sizes.back() = window_;
-    pixels.strides.back() = x.strides.back();
+    int64_t step = x.strides.back();
     if (pads()) {
-      auto* to = static_cast<float*>(args.workspace);
-      const int64_t length = x.sizes.back(), line = padded(x);
-      const size_t rank = x.sizes.size();
-      std::vector<int64_t> steps(rank, line); // of the padded copy
-      for (size_t d = rank - 2; d-- > 0;) steps[d] = steps[d + 1] * x.sizes[d + 1];
-      const int64_t lines = lines_of(x);
-      direct::in_pieces(lines, static_cast<double>(lines * line), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const auto* from = static_cast<const float*>(x.data);
-          for (size_t d = rank - 1, rest = static_cast<size_t>(i); d-- > 0;
-               rest /= static_cast<size_t>(x.sizes[d]))
-            from += static_cast<int64_t>(rest % static_cast<size_t>(x.sizes[d])) * x.strides[d];
-          float* at = to + i * line;
-          std::fill_n(at, p_.pads_begin.back(), 0.0f);
-          at += p_.pads_begin.back();
-          for (int64_t j = 0; j < length; ++j) at[j] = from[j * x.strides.back()];
-          std::fill_n(at + length, p_.pads_end.back(), 0.0f);
-        }
-      });
-      rows.data = to;
-      pixels.strides.back() = 1;
-      pixels.strides[0] = steps[0];
-      for (size_t d = 2; d < rank; ++d)
-        pixels.strides[d - 1] = (d + 1 == rank ? 1 : steps[d]) * p_.strides[d - 2];
+      std::vector<int64_t> sizes(x.sizes.begin(), x.sizes.end());
+      sizes.back() = padded(x);
+      const std::vector<int64_t> strides = row_major_strides(sizes);
+      const TensorRef copy{args.workspace, x.dtype, sizes, strides};
+      copy_lines(x, copy);
+      pixels = Pixels(copy, args.outputs[0].sizes, p_.strides);
+      rows.data = copy.data;
+      step = 1;
     }
+    pixels.sizes.back() = window_;
+    pixels.strides.back() = step;
     rows = pixels.of(rows);
+  }
+
+  /// Zeros before and behind each line.
+  void copy_lines(const TensorRef& x, const TensorRef& to) const {
+    const int64_t lines = lines_of(x), length = x.sizes.back(), line = to.sizes.back(),
+                  step = x.strides.back();
+    const int64_t begin_pad = p_.pads_begin.back(), end_pad = p_.pads_end.back();
+    direct::in_pieces(lines, static_cast<double>(lines * line), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const float* from =
+            static_cast<const float*>(x.data) + place_of(i, x.sizes.first(x.sizes.size() - 1), x.strides);
+        float* at = std::fill_n(static_cast<float*>(to.data) + i * line, begin_pad, 0.0f);
+        for (int64_t j = 0; j < length; ++j) at[j] = from[j * step];
+        std::fill_n(at + length, end_pad, 0.0f);
+      }
+    });
   }
 
   ConvProblem p_;
@@ -145,7 +143,8 @@ private:
 bool is_along_lines(const ConvProblem& p, const OperandInfo& w) {
   constexpr int64_t kShortest = 16; ///< products of less are mostly stores
   if (w.sizes[1] != 1 || w.sizes.back() < kShortest || p.dilations.back() != 1) return false;
-  if (p.pads_begin.back() < 0 || p.pads_end.back() < 0) return false;
+  for (const int64_t pad : {p.pads_begin.back(), p.pads_end.back()}) // wider ones are not worth a copy
+    if (pad < 0 || pad >= w.sizes.back()) return false;
   for (size_t d = 0; d + 1 < p.strides.size(); ++d)
     if (w.sizes[d + 2] != 1 || p.pads_begin[d] != 0 || p.pads_end[d] != 0) return false;
   return true;

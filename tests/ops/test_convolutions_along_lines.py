@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -82,3 +84,18 @@ def test_a_residual_and_shapes_one_after_the_other() -> None:
         want = plain(x, w, 4, (22, 22))
         r = rng.standard_normal(want.shape).astype(np.float32)
         check(session.run({"x": x, "r": r})["y"], want + r, x, w)
+
+
+def test_several_callers() -> None:
+    """Each has a padded copy of its own."""
+    rng = np.random.default_rng(4)
+    w = rng.standard_normal((24, 1, 100)).astype(np.float32)
+    lines = [rng.standard_normal((2, 1, length)).astype(np.float32) for length in (16000, 1, 777, 4001)]
+    session = tensorbox.Session(model_of(lines[0], w, None, False, ["n", 1, "length"], strides=[10], pads=[50, 50]))
+
+    def call(number: int) -> None:
+        x = lines[number % len(lines)]
+        check(session.run({"x": x})["y"], plain(x, w, 10, (50, 50)), x, w)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(64)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnx
 import pytest
@@ -109,8 +111,10 @@ def test_matmul_nbits_of_few_columns_and_many_rows() -> None:
                          N=n, bits=4, block_size=32, accuracy_level=4)
         want = rounded(a, 32).astype(np.float64) @ w.astype(np.float64)
         for threads in (1, 2, 3, 8):
-            y = tensorbox.Session(model.SerializeToString(), threads=threads).run({"A": a})["Y"]
-            np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-4)
+            session = tensorbox.Session(model.SerializeToString(), threads=threads)
+            with ThreadPoolExecutor(4) as pool:  # as many callers
+                for y in pool.map(lambda _, session=session, a=a: session.run({"A": a})["Y"], range(8)):
+                    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("bits,zeros", [(2, "none"), (4, "packed"), (8, "float")])

@@ -25,8 +25,10 @@ using ir::SymInt;
 
 namespace {
 
-/// Blocks of a kernel that starts beside the one before it: those of steps of decoders have fewer. Kernels of
-/// more gain nothing.
+/// Blocks of a kernel that starts before the one before it ends: those of norms between products of few rows
+/// have fewer.
+constexpr int64_t kMostEarly = 256;
+/// Of one behind which the next starts at once, too: those of steps of decoders.
 constexpr int64_t kMostBeside = 8;
 
 constexpr const char* kPrelude =
@@ -128,9 +130,12 @@ private:
                : mapping_ == Mapping::warp ? Team::warp
                                            : Team::block;
     const auto blocks = ir::ceildiv(tasks, ir::SymInt(teams_of_block(out))).as_constant();
-    out.overlaps = blocks && *blocks <= kMostBeside;
+    out.overlaps = blocks && *blocks <= kMostEarly;
     const std::string body = fmt::format("({}) {{\n{}{}}}\n", parameters(out.overlaps),
-                                         out.overlaps ? "BESIDE\n" : "", w_.finish());
+                                         !out.overlaps            ? ""
+                                         : *blocks <= kMostBeside ? "BESIDE\n"
+                                                                  : "BEHIND\n",
+                                         w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}{}) {}{}}}\n",
                            out.block_threads, blocks_beside(), out.function, body);

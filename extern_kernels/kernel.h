@@ -48,6 +48,7 @@ struct RunArgs {
   /// Of kernels of a device: all addresses are of its memory, and run() returns when the work is in here.
   device::Stream* stream = nullptr;
   int64_t room = INT64_MAX; ///< bytes that run() may take while it works, besides its workspace
+  bool rehearsal = false;   ///< the operands have any contents: nothing that is made of them may be kept
 };
 
 /// Immutable after creation and callable from many threads at once (primitive caches inside are

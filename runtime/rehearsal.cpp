@@ -46,7 +46,9 @@ void rehearse(const std::vector<RehearsedCall>& calls) {
   IdleStream idle;
   side_by_side(calls.size(), [&](size_t i) {
     const RehearsedCall& call = calls[i];
-    call.kernel->run({call.inputs, call.outputs, nullptr, call.workspace, &idle});
+    extern_kernels::RunArgs args{call.inputs, call.outputs, nullptr, call.workspace, &idle};
+    args.rehearsal = true;
+    call.kernel->run(args);
   });
 }
 
@@ -69,7 +71,10 @@ struct Placed {
   size_t bytes = 0; ///< of the operands
   extern_kernels::RunArgs args(size_t inputs, uintptr_t base, device::Stream* stream) const {
     const std::span<const extern_kernels::TensorRef> all(operands);
-    return {all.first(inputs), all.subspan(inputs), nullptr, reinterpret_cast<void*>(base + bytes), stream};
+    void* const workspace = reinterpret_cast<void*>(base + bytes);
+    extern_kernels::RunArgs args{all.first(inputs), all.subspan(inputs), nullptr, workspace, stream};
+    args.rehearsal = true;
+    return args;
   }
 };
 

@@ -148,8 +148,8 @@ public:
   CublasMatMul(device::Device& device, const MatMulProblem& p, std::span<const OperandInfo> inputs,
                std::span<const OperandInfo> outputs)
       : p_(p), context_(device::context_of(device)), plain_(make_cuda_matmul, device, p, inputs, outputs),
-        row_(device, inputs[0], inputs[1]), few_(device), gelu_(device), padded_(device, inputs[1]),
-        version_(lt::version()) {}
+        row_(device, inputs[0], inputs[1]), few_(device, inputs[1]), gelu_(device),
+        padded_(device, inputs[1]), version_(lt::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
 
@@ -158,8 +158,10 @@ public:
     if (outputs[0].numel() == 0) return 0;
     const Products products = decompose(inputs, outputs[0]);
     if (!products.refusal.empty()) return 0;
+    const bool few = may_take_few(products, {}); // as if all lay at the best addresses
+    if (few) few_.prepare(products.gemm);
     if (products.gemm.activation == Activation::gelu_erf)
-      return products.outer.empty() ? gelu_.workspace_bytes(products.gemm) : 0;
+      return products.outer.empty() && !few ? gelu_.workspace_bytes(products.gemm) : 0;
     if (products.gemm.m == 1) row_.prepare(products.gemm); // ahead of the run, which may be recorded
     if (products.outer.empty()) std::call_once(row_compiled_, [&] { row_.compile(products.gemm); });
     if (pads(products)) {
@@ -167,9 +169,6 @@ public:
       const Gemm g = padded_gemm(products.gemm);
       return result_bytes(g) + static_cast<int64_t>(plan_of(context_, g)->workspace_bytes());
     }
-    GemmAddresses unknown; // as if they lay at the best addresses
-    if (products.outer.empty() && measuring() && few_.suits(products.gemm, unknown))
-      few_.prepare(products.gemm);
     return static_cast<int64_t>(plan_of(context_, products.gemm)->workspace_bytes());
   }
 
@@ -187,7 +186,7 @@ public:
     Gemm& g = products.gemm;
     if (g.activation == Activation::gelu_erf) {
       if (!products.outer.empty()) return run_plain(args, "batches that do not lie as one");
-      return run_gelu(args, g, at, bytes);
+      return run_gelu(args, products, at, bytes);
     }
     if (products.outer.empty() && row_.suits(g, at)) {
       row_.run(*args.stream, g, at, p_.alpha);
@@ -201,9 +200,9 @@ public:
           g.align_c, alignment(at.residual, products.outer, &BatchStep::residual, args.outputs[0].dtype));
     const std::shared_ptr<GemmPlan> plan = plan_of(context_, g);
     if (plan->empty()) return run_plain(args, "the library has no algorithm");
-    GemmPlan::Other few;
-    if (products.outer.empty() && few_.suits(g, at))
-      few = [&](const GemmAddresses& there) { few_.run(*args.stream, g, there, p_.alpha); };
+    FewRowsProduct::Weights weights;
+    const GemmPlan::Other few =
+        may_take_few(products, at) ? few_rows(args, g, at, weights) : GemmPlan::Other{};
     int64_t batches = 1;
     for (const BatchStep& s : products.outer) batches *= s.size;
     for (int64_t i = 0; i < batches; ++i) {
@@ -221,10 +220,11 @@ public:
       if (!plan->run(*args.stream, here, p_.alpha, args.workspace, bytes, few))
         return run_plain(args, kLargerWorkspace);
     }
+    if (few && plan->takes_other()) keep(args, weights);
     notes_.add(plan_text(g, *plan));
   }
 
-  int64_t packed_bytes() const override { return padded_.bytes() + row_.bytes(); }
+  int64_t packed_bytes() const override { return padded_.bytes() + row_.bytes() + few_.bytes(); }
   std::vector<std::string> implementations() const override { return notes_.all(); }
   bool measures() const override { return measuring(); }
 
@@ -249,6 +249,27 @@ private:
       if (s.*step != 0)
         align = std::min(align, alignment_of(reinterpret_cast<void*>(s.*step * size_of(type))));
     return align;
+  }
+  bool may_take_few(const Products& products, const GemmAddresses& at) const {
+    return products.outer.empty() && measuring() && few_.suits(products.gemm, at);
+  }
+  /// The product by our own kernel, whose weights are packed when it is first wanted; none while a graph is
+  /// recorded before that.
+  GemmPlan::Other few_rows(const RunArgs& args, const Gemm& g, const GemmAddresses& at,
+                           FewRowsProduct::Weights& weights) const {
+    weights = few_.kept();
+    if (!weights && device::cuda::is_capturing(*args.stream)) return {};
+    GemmPlan::Other few;
+    few.run = [&](const GemmAddresses& there) {
+      if (!weights) weights = few_.packed(*args.stream, g, at);
+      few_.run(*args.stream, g, there, p_.alpha, *weights);
+    };
+    few.lead = [&] { few_.lead(*args.stream, g); };
+    return few;
+  }
+  /// Another caller may have packed the same ones at the same time: then these are of this run alone.
+  void keep(const RunArgs& args, const FewRowsProduct::Weights& weights) const {
+    if (weights && (args.rehearsal || !few_.keep(weights))) args.stream->synchronize();
   }
   /// The product gains from columns padded to a multiple of 8.
   bool pads(const Products& products) const {
@@ -282,12 +303,21 @@ private:
     notes_.add(plan_text(g, *plan) + ", padded columns");
   }
 
-  void run_gelu(const RunArgs& args, Gemm g, const GemmAddresses& at, size_t bytes) const {
+  void run_gelu(const RunArgs& args, const Products& products, const GemmAddresses& at, size_t bytes) const {
+    Gemm g = products.gemm;
+    const std::string sizes = fmt::format("[{} x {} x {} x {}] with GELU", g.batch, g.m, g.k, g.n);
+    if (may_take_few(products, at)) { // not measured: cuDNN would compile its ways for a second
+      FewRowsProduct::Weights weights;
+      if (const GemmPlan::Other few = few_rows(args, g, at, weights)) {
+        few.run(at);
+        keep(args, weights);
+        return notes_.add(sizes + ": our own, of few rows");
+      }
+    }
     g.align_a = alignment_of(at.a), g.align_b = alignment_of(at.b), g.align_c = alignment_of(at.c);
     const std::string refusal = gelu_.run(*args.stream, g, at, p_.alpha, args.workspace, bytes);
     if (!refusal.empty()) return run_plain(args, refusal);
-    notes_.add(
-        fmt::format("[{} x {} x {} x {}] with GELU: {}", g.batch, g.m, g.k, g.n, gelu_.description(g, at)));
+    notes_.add(sizes + ": " + gelu_.description(g, at));
   }
 
   void run_plain(const RunArgs& args, const std::string& why) const {

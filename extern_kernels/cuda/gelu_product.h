@@ -1,6 +1,7 @@
 // Products with a bias and the exact GELU, x * (1 + erf(x / sqrt(2))) / 2, in float16 and bfloat16. cuDNN
 // compiles one kernel for all of it. cuBLASLt has the approximation by tanh alone, so its way is a product,
-// and a kernel of ours that changes the result in place. The faster one is taken.
+// and a kernel of ours that changes the result in place. The faster one is taken. Few rows have a kernel of
+// ours instead (few_rows_product.h).
 #pragma once
 
 #include <memory>

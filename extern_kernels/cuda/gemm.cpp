@@ -167,11 +167,11 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
     there.c = result->data();
   }
   const Bytes hot = left_of(gemm_, at);
-  measured_ = fastest(stream, results_.size() + (other ? 1 : 0), {&hot, 1}, [&](size_t i) {
+  const auto work = [&](size_t i) {
     if (i < results_.size() && results_[i].workspace > workspace_bytes) return false;
     try {
       if (i == results_.size())
-        other(there);
+        other.run(there);
       else
         launch(i, stream, there, alpha, workspace, workspace_bytes);
     } catch (const Error& e) {
@@ -179,7 +179,8 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
       return false; // another one will do
     }
     return true;
-  });
+  };
+  measured_ = fastest(stream, results_.size() + (other ? 1 : 0), {&hot, 1}, work, {}, other.lead);
 }
 
 std::string text_of(const Gemm& gemm) {
@@ -195,7 +196,7 @@ std::string text_of(const Gemm& gemm) {
 }
 
 std::string GemmPlan::problem(bool other) const {
-  return fmt::format("{} {}{}", lt::version(), text_of(gemm_), other ? ", beside our own" : "");
+  return fmt::format("{} {}{}", lt::version(), text_of(gemm_), other ? ", beside packed columns" : "");
 }
 
 // The algorithm itself is kept, not its place in the list: that may differ with the memory that is free.
@@ -233,7 +234,7 @@ bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float 
   }
   if (which == results_.size()) {
     if (other) {
-      other(at);
+      other.run(at);
       return true;
     }
     which = 0; // measured by a caller that has one
@@ -246,6 +247,11 @@ bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float 
   }
   launch(which, handle, at, alpha, workspace, workspace_bytes);
   return true;
+}
+
+bool GemmPlan::takes_other() const {
+  std::scoped_lock lock(mutex_);
+  return measured_ == results_.size();
 }
 
 std::string GemmPlan::description() const {

@@ -73,14 +73,23 @@ public:
   /// The library has no algorithm: somebody else must compute.
   bool empty() const { return results_.empty(); }
   size_t workspace_bytes() const; ///< enough for every algorithm
-  /// Queues the same product by a kernel of ours.
-  using Other = std::function<void(const GemmAddresses&)>;
+  /// The same product by a kernel of ours.
+  struct Other {
+    std::function<void(const GemmAddresses&)> run; ///< queues it
+    std::function<void()> lead;                    ///< queues what stands ahead of each way that is measured
+    explicit operator bool() const { return static_cast<bool>(run); }
+  };
   /// Queues the product. The first time, outside of a graph that is recorded, the algorithms are measured
   /// with operands b that are not in the cache (as weights are), and the host waits for that; `other` is
   /// measured beside them, and taken where it is faster. False, and nothing queued, where every algorithm
   /// needs a larger workspace.
   bool run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
-           size_t workspace_bytes, const Other& other = {});
+           size_t workspace_bytes, const Other& other);
+  bool run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
+           size_t workspace_bytes) {
+    return run(stream, at, alpha, workspace, workspace_bytes, {});
+  }
+  bool takes_other() const; ///< it was measured to be faster
   /// "algorithm 2 of 8, in TF32, measured"; "our own, measured beside 8 algorithms".
   std::string description() const;
 

@@ -120,7 +120,8 @@ bool measuring() {
 }
 
 std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const Bytes> hot,
-                              const std::function<bool(size_t)>& work, std::span<const Bytes> zeros) {
+                              const std::function<bool(size_t)>& work, std::span<const Bytes> zeros,
+                              const std::function<void()>& lead) {
   const Scratch cache(kCache);
   const auto at = reinterpret_cast<Pointer>(cache.data());
   Timer timer;
@@ -128,7 +129,11 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
   float best_ms = 0;
   for (size_t i = 0; i < count; ++i) {
     if (!work(i)) continue; // also loads its code
-    const Recorded recorded(stream, zeros.empty() ? Bytes() : zeros[i], [&] { return work(i); });
+    const auto led = [&] {
+      if (lead) lead();
+      return work(i);
+    };
+    const Recorded recorded(stream, zeros.empty() ? Bytes() : zeros[i], led);
     std::vector<float> times;
     // A host that is busy comes late now and then: such a round is done again.
     for (int round = 0; round < kMostRounds && static_cast<int>(times.size()) < kRounds; ++round) {
@@ -139,7 +144,7 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
                 "reading into the cache");
       recorded.prepare(stream);
       timer.begin(stream);
-      if (!recorded.start(stream)) work(i);
+      if (!recorded.start(stream)) led();
       timer.end(stream);
       const bool late = timer.has_begun() && round < kMostRounds - kRounds;
       const float ms = timer.wait();

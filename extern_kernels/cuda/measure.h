@@ -40,9 +40,11 @@ bool measuring();
 /// write that fills the cache and a read of the `hot` bytes, as in a network whose weights do not stay in the
 /// cache while its activations do. The fastest way, without the slowest rounds; nullopt when none works.
 /// `work` gives false where a way does not work. `zeros`: by way, memory whose fills with zeros are not
-/// timed, as sessions have them ahead of their graphs; empty: none. Waits for the stream.
+/// timed, as sessions have them ahead of their graphs; empty: none. `lead` queues a kernel that stands ahead
+/// of each way and is timed with it; empty: none. Waits for the stream.
 std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, std::span<const Bytes> hot,
-                              const std::function<bool(size_t)>& work, std::span<const Bytes> zeros = {});
+                              const std::function<bool(size_t)>& work, std::span<const Bytes> zeros = {},
+                              const std::function<void()>& lead = {});
 
 /// What an earlier process found to be the best way, out of the kernel cache; empty: nothing. `problem`: all
 /// that decides but for the GPU, the library's version among it.

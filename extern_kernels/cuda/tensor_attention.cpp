@@ -156,6 +156,7 @@ private:
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>(tiles);
     shape.threads = static_cast<uint32_t>(shares * 32);
+    shape.overlap = begins_early(properties_);
     void* pointers[] = {&a};
     args.stream->launch(compiled_for(true, shares).heads, shape, pointers);
   }
@@ -179,6 +180,7 @@ private:
       HeadsForm form = form_;
       form.vector = vector;
       form.shares = shares;
+      form.overlap = shares > 0 && begins_early(properties_);
       c.module = load_(form.text());
       c.heads = c.module->kernel(shares > 0 ? "plain_heads" : "heads");
       if (shares == 0) c.join = c.module->kernel("join_heads");
@@ -206,10 +208,10 @@ std::string HeadsForm::text() const {
   return fmt::format(
       "#define HALF {}\n#define KV {}\n#define MASK {}\n#define OUT {}\n#define DEPTH {}\n"
       "#define WIDTH {}\n#define KEYS {}\n#define SOFTCAP {}\n#define VECTOR {}\n#define CAUSAL {}\n"
-      "#define SHARES {}\n{}\n{}\n{}",
+      "#define SHARES {}\n#define OVERLAP {}\n{}\n{}\n{}",
       static_cast<int>(half), static_cast<int>(kv), static_cast<int>(mask), static_cast<int>(out),
       chunks(depth), chunks(width), keys(), softcap ? 1 : 0, vector ? 1 : 0, causal ? 1 : 0,
-      std::max(shares, 1), loops_arguments(), kParts, shares > 0 ? kPlainHeads : kHeads);
+      std::max(shares, 1), overlap ? 1 : 0, loops_arguments(), kParts, shares > 0 ? kPlainHeads : kHeads);
 }
 
 Divisor divisor_of(int64_t d) {

@@ -38,6 +38,7 @@ struct HeadsForm {
   bool vector = false;          ///< all rows begin at multiples of 16 bytes
   bool causal = false;          ///< of plain heads
   int shares = 0;               ///< warps that share the keys of plain heads; 0: heads in all their forms
+  bool overlap = false;         ///< plain heads: they may begin before the kernel before them ends
   int64_t keys() const;         ///< that a warp looks at together
   int64_t numbers() const;      ///< float32 values that a thread has of its rows
   std::string text() const;

@@ -20,14 +20,16 @@ INSTANTIATE_TEST_SUITE_P(Devices, FewRowsProductTest, testing::Values("fake", "c
 /// As a step of a session calls it: a, b, a bias or none, a residual or none.
 class FewRows final : public extern_kernels::ExternKernel {
 public:
-  FewRows(device::Device& device, const Gemm& gemm, float alpha, FewRowsProduct::Load load)
-      : gemm_(gemm), alpha_(alpha), product_(device, std::move(load)) {}
+  FewRows(device::Device& device, const Operand& b, const Gemm& gemm, float alpha, FewRowsProduct::Load load)
+      : gemm_(gemm), alpha_(alpha), product_(device, info_of(b), std::move(load)) {}
   std::string description() const override { return "few rows"; }
   void run(const extern_kernels::RunArgs& args) const override {
     GemmAddresses at{args.inputs[0].data, args.inputs[1].data, args.inputs[2].data, args.inputs[3].data,
                      args.outputs[0].data};
     ASSERT_TRUE(product_.takes(gemm_, at));
-    product_.run(*args.stream, gemm_, at, alpha_);
+    if (!product_.kept()) ASSERT_TRUE(product_.keep(product_.packed(*args.stream, gemm_, at)));
+    EXPECT_GE(product_.bytes(), gemm_.n * gemm_.k * 2);
+    product_.run(*args.stream, gemm_, at, alpha_, *product_.kept());
   }
 
 private:
@@ -40,8 +42,8 @@ struct Case {
   int64_t m, n, k;
 };
 
-/// Parts of tiles in each dimension, more tiles than are on their way, clusters of each size (by the numbers
-/// of tiles), blocks without terms; matrices with dense rows and columns.
+/// Parts of tiles in each dimension, more chunks than are on their way, warps without terms, clusters of each
+/// size (by the numbers of tiles); matrices with dense rows and columns.
 TEST_P(FewRowsProductTest, AllForms) {
   std::string why;
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
@@ -49,9 +51,10 @@ TEST_P(FewRowsProductTest, AllForms) {
   const bool fake = device::is_fake(*device);
   if (!fake && architecture_number(device->properties()) < 80) GTEST_SKIP() << "no tensor cores";
   const auto emulated = [&](const std::string& text) {
-    return load_text(*device, text, {"few_rows_product"});
+    return load_text(*device, text, {"few_rows_product", "pack_few_rows", "lead_few_rows"});
   };
-  std::vector<Case> cases{{1, 8, 8}, {3, 72, 24}, {64, 64, 64}, {65, 136, 328}, {17, 40, 456}};
+  std::vector<Case> cases{{1, 8, 8},      {3, 72, 24},    {64, 64, 64},
+                          {65, 136, 328}, {17, 40, 1816}, {129, 1544, 136}};
   if (!fake)
     cases.insert(cases.end(), {{64, 768, 3072},
                                {128, 768, 3072},
@@ -62,10 +65,15 @@ TEST_P(FewRowsProductTest, AllForms) {
                                {7, 64, 136},
                                {1, 768, 4096},
                                {256, 1024, 1000}});
-  for (const Case& c : cases)
+  // Each case and form is a text of its own to compile: cases take turns in two forms of a type each.
+  for (size_t i = 0; i < cases.size(); ++i)
     for (DType t : {DType::f16, DType::bf16})
-      for (int form = 0; form < 4; ++form) {
-        if (fake && t == DType::bf16 && form != 1) continue; // each is a text of its own to compile
+      for (int form = 0; form < 5; ++form) {
+        const Case& c = cases[i];
+        if (form != static_cast<int>(i + (t == DType::f16 ? 0 : 1)) % 5 &&
+            form != static_cast<int>(i + 3) % 5)
+          continue;
+        if (fake && t == DType::bf16 && i % 2 == 1) continue;
         MatMulProblem p;
         p.alpha = form == 3 ? 0.25f : 1;
         Gemm g;
@@ -77,6 +85,7 @@ TEST_P(FewRowsProductTest, AllForms) {
             random_operand(t, {c.k, c.n}, columns ? std::vector{1, 0} : std::vector<int>{}),
             {},
             {}};
+        in[1].constant = true;
         if (columns) g.b_columns = true, g.b_step = c.k;
         if (form != 0) {
           p.has_bias = g.bias = true;
@@ -89,15 +98,23 @@ TEST_P(FewRowsProductTest, AllForms) {
         }
         if (form == 1) g.activation = Activation::gelu, p.post_ops.push_back({.kind = PostOp::gelu_tanh});
         if (form == 3) g.activation = Activation::relu, p.post_ops.push_back({.kind = PostOp::relu});
-        const FewRows kernel(*device, g, p.alpha, fake ? FewRowsProduct::Load(emulated) : nullptr);
+        if (form == 4) g.activation = Activation::gelu_erf, p.post_ops.push_back({.kind = PostOp::gelu_erf});
+        const FewRows kernel(*device, in[1], g, p.alpha, fake ? FewRowsProduct::Load(emulated) : nullptr);
         SCOPED_TRACE(testing::Message() << c.m << " x " << c.k << " x " << c.n << ", form " << form);
         expect_right(*device, kernel, Problem(p), in, random_operand(t, {c.m, c.n}));
       }
 }
 
+/// Of a constant float16 matrix [128, 64].
+extern_kernels::OperandInfo constant_matrix() {
+  Operand b = random_operand(DType::f16, {128, 64});
+  b.constant = true;
+  return info_of(b);
+}
+
 TEST(FewRowsProductTakes, WhatLiesInVectors) {
   const auto device = device::make_fake_device();
-  const FewRowsProduct product(*device, [](const std::string&) { return nullptr; });
+  const FewRowsProduct product(*device, constant_matrix(), [](const std::string&) { return nullptr; });
   alignas(16) char memory[32];
   GemmAddresses at{memory, memory, nullptr, nullptr, memory};
   Gemm g;
@@ -105,6 +122,9 @@ TEST(FewRowsProductTakes, WhatLiesInVectors) {
   g.m = 64, g.n = g.b_step = g.c_step = 64, g.k = g.a_step = 128;
   EXPECT_TRUE(product.takes(g, at));
   EXPECT_FALSE(product.suits(g, at)) << "without clusters a library is faster";
+  extern_kernels::OperandInfo computed = constant_matrix();
+  computed.constant = nullptr;
+  EXPECT_FALSE(FewRowsProduct(*device, computed, [](const std::string&) { return nullptr; }).takes(g, at));
   auto refused = [&](auto change) {
     Gemm other = g;
     GemmAddresses there = at;
@@ -115,13 +135,27 @@ TEST(FewRowsProductTakes, WhatLiesInVectors) {
   EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.result = lt::kF32; }));
   EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.batch = 2; }));
   EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.a_columns = true; }));
-  EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.n = 60; }));
+  EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.n = 56; }));
   EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.k = 0; }));
   EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.a_step = 132; }));
   EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.m = int64_t{1} << 40; }));
   EXPECT_TRUE(refused([](Gemm& o, GemmAddresses&) { o.residual = true, o.residual_step = 65; }));
   EXPECT_TRUE(refused([&](Gemm& o, GemmAddresses& there) { o.bias = true, there.bias = memory + 8; }));
   EXPECT_TRUE(refused([&](Gemm&, GemmAddresses& there) { there.c = memory + 2; }));
+}
+
+/// Whatever the sizes: a result has a place in one tile, and a term in one warp.
+TEST(FewRowsShapes, CoverTheProduct) {
+  for (int64_t m : {1, 2, 16, 17, 64, 100, 197, 256})
+    for (int64_t n : {8, 64, 768, 2304, 3072})
+      for (int64_t k : {8, 64, 320, 768, 3072, 4096})
+        for (bool clusters : {false, true}) {
+          const FewRowsShape s = few_rows_shape(m, n, k, 132, clusters);
+          EXPECT_TRUE(clusters || s.blocks == 1);
+          EXPECT_LE(s.blocks, kLargestCluster);
+          EXPECT_EQ(s.tile_rows() % s.blocks, 0) << "rows that a block finishes";
+          EXPECT_LE(s.warps * s.row_warps, 8) << "registers";
+        }
 }
 
 } // namespace

@@ -106,3 +106,33 @@ def test_exact_gelu_behind_a_product(x: tuple[Any, ...], columns: int, kind: int
         step = {TensorProto.FLOAT: 2.0**-17, TensorProto.FLOAT16: 2.0**-9, TensorProto.BFLOAT16: 2.0**-6}[kind]
         got = np.asarray(session.run({"x": value})["y"]).astype("d")
         np.testing.assert_allclose(got, expected, rtol=2 * step, atol=2 * step)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_few_rows_through_a_layer(approximate: str, kind: int) -> None:
+    """A norm, two products, GELU and a sum, of rows that few-row kernels take and others; each shape is compiled, recorded and
+    replayed, with other rows each time."""
+    terms, inner = 256, 1024
+    constants = {"scale": random(kind, terms), "shift": random(kind, terms), "w": random(kind, terms, inner) / 16, "b": random(kind, inner),
+                 "w2": random(kind, terms, inner) / 32, "b2": random(kind, terms)}
+    constants = {n: v.astype(helper.tensor_dtype_to_np_dtype(kind)) for n, v in constants.items()}
+    nodes = [helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["n"], axis=-1),
+             helper.make_node("MatMul", ["n", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["p"]),
+             helper.make_node("Gelu", ["p"], ["g"], approximate=approximate),
+             helper.make_node("Gemm", ["g", "w2", "b2"], ["q"], transB=1), helper.make_node("Add", ["q", "x"], ["y"])]
+    session = session_of(nodes, ("m", terms), kind, constants)
+    c = {n: v.astype("d") for n, v in constants.items()}
+    half = 2e-2 if kind == TensorProto.FLOAT16 else 1.5e-1
+    for rows in (64, 2, 49, 128, 1, 0, 300):
+        for _ in range(3):
+            x = random(kind, rows, terms)
+            wide = x.astype("d")
+            centred = wide - wide.mean(-1, keepdims=True)
+            n = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * c["scale"] + c["shift"]
+            p = n @ c["w"] + c["b"]
+            inside = erf(p / math.sqrt(2)) if approximate == "none" and rows else np.tanh(math.sqrt(2 / math.pi) * (p + 0.044715 * p**3))
+            expected = (p * (1 + inside) / 2) @ c["w2"].T + c["b2"] + wide
+            got = session.run({"x": x})["y"].astype("d")
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, rtol=half, atol=2 * half)

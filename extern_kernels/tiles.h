@@ -7,7 +7,8 @@ namespace tbx::extern_kernels {
 
 enum class TileFeature : uint8_t { bf16, bytes };
 
-/// Whether the CPU multiplies these in them, and the system keeps those of this process, which has to be asked once.
+/// Whether the CPU multiplies these in them, and the system keeps those of this process, which has to be
+/// asked once.
 bool has_tile_registers(TileFeature feature);
 
 /// All registers are tiles of 16 rows of 64 bytes.

@@ -11,7 +11,9 @@ std::optional<TileWork> TileWork::of(std::span<const PostOp> ops) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   TileWork w{.low = -kInfinity, .high = kInfinity};
   size_t at = 0;
-  auto next = [&](PostOp::Kind kind) { return at < ops.size() && ops[at].kind == kind ? &ops[at++] : nullptr; };
+  auto next = [&](PostOp::Kind kind) {
+    return at < ops.size() && ops[at].kind == kind ? &ops[at++] : nullptr;
+  };
   if (ops.empty()) return w;
   if (!next(PostOp::round)) return std::nullopt;
   w.is_more = true;
@@ -48,8 +50,8 @@ std::optional<TileWork> TileWork::of(std::span<const PostOp> ops) {
 namespace tbx::extern_kernels::bytes {
 namespace {
 
-constexpr int64_t kLine = 64;            ///< bytes of a row of a tile
-constexpr int64_t kSide = 16;            ///< columns of a tile of sums
+constexpr int64_t kLine = 64; ///< bytes of a row of a tile
+constexpr int64_t kSide = 16; ///< columns of a tile of sums
 constexpr int64_t kHeight = 2 * kTileRows;
 
 /// kRows x 2 tiles of sums.
@@ -115,7 +117,8 @@ TBX_INLINE __m512i finish(const int32_t* sums, const Columns& c, const Numbers& 
 }
 
 template <bool kMore, bool kOperand>
-TBX_TARGET void finish_all(const TileProduct& p, const int32_t* sums, int64_t row, int64_t count, int64_t column) {
+TBX_TARGET void finish_all(const TileProduct& p, const int32_t* sums, int64_t row, int64_t count,
+                           int64_t column) {
   const TileWork& w = p.work;
   const Numbers n{_mm512_set1_ps(w.low),  _mm512_set1_ps(w.high),  _mm512_set1_ps(w.alpha),
                   _mm512_set1_ps(w.beta), _mm512_set1_ps(w.gamma), _mm512_set1_ps(w.delta)};
@@ -137,9 +140,11 @@ TBX_TARGET void finish_all(const TileProduct& p, const int32_t* sums, int64_t ro
         x[i][j] = finish<kMore, kOperand>(sums + (r + i) * kTileColumns + j * kSide, c[j], n,
                                           kOperand ? p.operand + (to - p.result) + i * second + j * kSide
                                                    : nullptr);
-    const __m512i rows = _mm512_permutexvar_epi32(
-        order, _mm512_packus_epi16(_mm512_packs_epi32(x[0][0], x[0][1]), _mm512_packs_epi32(x[1][0], x[1][1])));
-    if (second) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + second), _mm512_extracti64x4_epi64(rows, 1));
+    const __m512i rows =
+        _mm512_permutexvar_epi32(order, _mm512_packus_epi16(_mm512_packs_epi32(x[0][0], x[0][1]),
+                                                            _mm512_packs_epi32(x[1][0], x[1][1])));
+    if (second)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + second), _mm512_extracti64x4_epi64(rows, 1));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(rows));
   }
 }
@@ -162,7 +167,8 @@ TBX_TARGET void compute(const TileProduct& p, Part part) {
   const auto finish_some = p.work.operand >= 0 ? finish_all<true, true>
                            : p.work.is_more    ? finish_all<true, false>
                                                : finish_all<false, false>;
-  // Rows that lie apart are copied, as many as half of a second cache holds, and so is a last block that is not whole.
+  // Rows that lie apart are copied, as many as half of a second cache holds, and so is a last block that is
+  // not whole.
   constexpr int64_t kCopied = 256 << 10;
   const int64_t together =
       p.pixels == 0 ? part.end - part.row : std::max<int64_t>(kCopied / p.depth / kHeight, 1) * kHeight;
@@ -199,7 +205,8 @@ TBX_TARGET void compute(const TileProduct& p, Part part) {
 } // namespace
 
 void TileProduct::run() const {
-  // Threads that share the columns read rows that others have written; those that share the rows read all weights.
+  // Threads that share the columns read rows that others have written; those that share the rows read all
+  // weights.
   constexpr int64_t kFew = 8;
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows, blocks = columns / kTileColumns;
   int64_t threads = tbb::this_task_arena::max_concurrency();

@@ -1,5 +1,5 @@
-// Products of bytes in tile registers (AMX): pixels of quantised networks times weights, and what is done to the
-// sums before they are bytes again.
+// Products of bytes in tile registers (AMX): pixels of quantised networks times weights, and what is done to
+// the sums before they are bytes again.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ struct TileWork {
 struct TileProduct {
   int64_t rows = 0, depth = 0, columns = 0;
   const uint8_t* a = nullptr;
-  /// Rows are the pixels of lines of images, these steps apart; without `pixels` they lie one behind the other.
+  /// Rows are the pixels of lines of images, these steps apart; without `pixels` they lie one behind the
+  /// other.
   int64_t pixels = 0, lines = 0, pixel_step = 0, line_step = 0, image_step = 0;
   const int8_t* weights = nullptr; ///< [columns / 16, depth / 64, 16, 16, 4]
   const float* scale = nullptr;    ///< of all columns, or of each

@@ -1,5 +1,5 @@
-// Convolutions of one pixel from bytes to bytes in tiles of our own, which do what comes behind the sums faster
-// than the library's kernels.
+// Convolutions of one pixel from bytes to bytes in tiles of our own, which do what comes behind the sums
+// faster than the library's kernels.
 #pragma once
 
 #include "extern_kernels/bytes/tile_product.h"

@@ -1,5 +1,5 @@
-// Convolutions of one pixel between bytes in tile registers, with all that may come behind their sums, beside the
-// plain loops.
+// Convolutions of one pixel between bytes in tile registers, with all that may come behind their sums, beside
+// the plain loops.
 #include <gtest/gtest.h>
 #include <tbb/task_arena.h>
 
@@ -97,7 +97,8 @@ void check(const Case& c, int threads) {
   tbb::task_arena(threads).execute([&] {
     const Selection s = select(c.problem, infos, outs);
     run(*s.kernel, in, to);
-    for (const std::string& text : dynamic_cast<const LibraryKernel&>(*s.kernel).implementations()) how += text;
+    for (const std::string& text : dynamic_cast<const LibraryKernel&>(*s.kernel).implementations())
+      how += text;
   });
   const std::string what = to_string(Problem(c.problem)) + " of " + std::to_string(c.in[0].sizes[1]);
   EXPECT_EQ(how, "own tiles of bytes") << what;
@@ -121,10 +122,12 @@ TEST(TileConv, LeavesOtherWorkToTheLibrary) {
   const PostOp round{PostOp::round}, twice{PostOp::linear, 2, 0}, add{PostOp::add, 0, 0, 3};
   EXPECT_FALSE(TileWork::of(std::vector{twice}));
   EXPECT_FALSE(TileWork::of(std::vector{round, PostOp{PostOp::relu}}));
-  EXPECT_FALSE(TileWork::of(std::vector{round, PostOp{PostOp::clip, 0, 9}, PostOp{PostOp::linear, 2, 1}, add}));
+  EXPECT_FALSE(
+      TileWork::of(std::vector{round, PostOp{PostOp::clip, 0, 9}, PostOp{PostOp::linear, 2, 1}, add}));
   // What is added to something without a bound may be no integer that saturates.
   EXPECT_FALSE(TileWork::of(std::vector{round, add}));
-  const auto all = TileWork::of(std::vector{round, PostOp{PostOp::clip, -9, 9}, twice, add, PostOp{PostOp::linear, 3, 4}});
+  const auto all =
+      TileWork::of(std::vector{round, PostOp{PostOp::clip, -9, 9}, twice, add, PostOp{PostOp::linear, 3, 4}});
   ASSERT_TRUE(all);
   EXPECT_TRUE(all->is_more && all->low == -9 && all->high == 9 && all->alpha == 2 && all->operand == 3 &&
               all->gamma == 3 && all->delta == 4);

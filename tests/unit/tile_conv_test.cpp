@@ -4,12 +4,13 @@
 #include <tbb/task_arena.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "extern_kernels/bytes/tile_product.h"
 #include "extern_kernels/library_kernel.h"
 #include "extern_kernels/reference/dense.h"
-#include "extern_kernels_helper.h"
+#include "guarded_operand.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -81,16 +82,27 @@ Case make_case() {
   return c;
 }
 
+/// A copy whose last byte lies before a page that nobody may touch; all sizes here are multiples of four.
+TensorRef before_a_border(const OwnedOperand& t, std::vector<Guarded>& kept) {
+  TensorRef ref = t.ref();
+  if (!t.tensor) return ref;
+  const auto bytes = static_cast<size_t>(t.tensor->bytes());
+  ref.data = kept.emplace_back(bytes / sizeof(float), true).data();
+  std::memcpy(ref.data, t.tensor->data, bytes);
+  return ref;
+}
+
 void check(const Case& c, int threads) {
+  std::vector<Guarded> kept;
   std::vector<TensorRef> in;
   std::vector<OperandInfo> infos;
   for (const OwnedOperand& t : c.in) {
-    in.push_back(t.ref());
+    in.push_back(before_a_border(t, kept));
     infos.push_back(t.info(infos.size() == 1));
   }
   OwnedOperand want = c.out;
   want.tensor = std::make_shared<Tensor>(Tensor::make(want.dtype, want.sizes));
-  const std::vector<TensorRef> to{c.out.ref()}, to_want{want.ref()};
+  const std::vector<TensorRef> to{before_a_border(c.out, kept)}, to_want{want.ref()};
   const std::vector<OperandInfo> outs{c.out.info()};
   run(*select(c.problem, infos, outs, Kernels::plain).kernel, in, to_want);
   std::string how;
@@ -102,13 +114,14 @@ void check(const Case& c, int threads) {
   });
   const std::string what = to_string(Problem(c.problem)) + " of " + std::to_string(c.in[0].sizes[1]);
   EXPECT_EQ(how, "own tiles of bytes") << what;
-  const auto got = c.out.tensor->as<uint8_t>(), expected = want.tensor->as<uint8_t>();
+  const auto expected = want.tensor->as<uint8_t>();
+  const auto* got = static_cast<const uint8_t*>(to[0].data);
   size_t others = 0; // where another rounding decides a tie
-  for (size_t i = 0; i < got.size(); ++i) {
+  for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_LE(std::abs(got[i] - expected[i]), 1) << what << ", element " << i;
     others += got[i] != expected[i] ? 1 : 0;
   }
-  EXPECT_LE(others, got.size() / 1000) << what;
+  EXPECT_LE(others, expected.size() / 1000) << what;
 }
 
 #if defined(TBX_WITH_ONEDNN)

@@ -16,7 +16,7 @@ CAUSES = {
     "time / time of its arithmetic": "products are oneDNN's and our own, near the peak; the rest is softmax, norms and GELU between them, and what one core "
     "waits for that another one has: of a virtual machine these are near each other at one time and far at another.",
     "8 bits (": "resnet50's convolutions are oneDNN's, near the peak; its first one has three channels where vectors have four.",
-    "8 bits on AMX": "resnet50's convolutions are those of oneDNN here, and of a copy of oneDNN with changes in OpenVINO.",
+    "8 bits on AMX": "resnet50's convolutions of 3 x 3 elements are those of oneDNN here, and of a copy of oneDNN with changes in OpenVINO.",
     "decoding token after token": "steps in float32 read the weights as fast as the memory gives them, and so do the peers: what they lose "
     "beside is all that there is to gain. At one time memory gives half of what it gives at another (see below).",
     "the same of one step": "as above; at a past of 1 there is hardly a cache to copy.",

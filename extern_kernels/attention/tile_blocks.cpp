@@ -3,12 +3,11 @@
 #include "extern_kernels/attention/blocks.h"
 
 #if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
+
+#include "extern_kernels/tiles.h"
 
 #define TBX_TARGET __attribute__((target("amx-tile,amx-bf16")))
 
@@ -19,20 +18,8 @@ constexpr int64_t kSide = 16;     ///< rows of a tile, and words of a row
 constexpr int64_t kPanel = 64;    ///< that of the f32 blocks, which pack the panels
 constexpr int64_t kWordBytes = 4; ///< a pair of bfloat16, or a sum
 
-/// All registers are tiles of 16 rows of 64 bytes.
-struct alignas(64) Configuration {
-  uint8_t palette = 1, first_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-
-  Configuration() {
-    std::fill_n(row_bytes, 8, kSide * kWordBytes);
-    std::fill_n(rows, 8, kSide);
-  }
-};
-
 TBX_TARGET void begin() {
-  static const Configuration all;
+  static const TileConfiguration all;
   _tile_loadconfig(&all);
 }
 
@@ -101,15 +88,6 @@ TBX_TARGET void multiply(const float* a, int64_t lda, int64_t m, int64_t k, cons
   }
 }
 
-/// Whether the CPU has them, and the system keeps those of this process, which has to be asked once.
-bool has_tiles() {
-  constexpr unsigned kBf16 = 1 << 22, kTile = 1 << 24;
-  constexpr long kRequest = 0x1023, kTileData = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  unsigned a = 0, b = 0, c = 0, features = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &features) != 0 && (features & kBf16) != 0 &&
-         (features & kTile) != 0 && syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
-}
-
 Blocks with_tiles() {
   Blocks b = *bf16_blocks();
   b.name = "amx_bf16";
@@ -124,7 +102,7 @@ Blocks with_tiles() {
 } // namespace
 
 const Blocks* tile_blocks() {
-  static const bool here = bf16_blocks() && has_tiles();
+  static const bool here = bf16_blocks() && has_tile_registers(TileFeature::bf16);
   if (!here) return nullptr;
   static const Blocks all = with_tiles();
   return &all;

@@ -10,8 +10,8 @@
 #include "base/pages.h"
 #include "base/task_work.h"
 #include "extern_kernels/gemv/panels.h"
+#include "extern_kernels/kernel.h"
 #include "extern_kernels/post_ops.h"
-#include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -44,9 +44,7 @@ public:
         const int64_t width = std::min<int64_t>(kPanel, panels_.n() - p * kPanel);
         finish(p * kPanel, width, sums, args);
         if (is_half(y.dtype))
-          for (int64_t j = 0; j < width; ++j)
-            static_cast<uint16_t*>(y.data)[p * kPanel + j] =
-                static_cast<uint16_t>(encode_float(y.dtype, sums[j]));
+          encode_halves(y.dtype, sums, width, static_cast<uint16_t*>(y.data) + p * kPanel);
         else
           std::copy_n(sums, width, static_cast<float*>(y.data) + p * kPanel);
       }
@@ -70,8 +68,16 @@ private:
     const TensorRef& a = args.inputs[0];
     if (is_plain(a)) return static_cast<const float*>(a.data);
     auto* x = static_cast<float*>(args.workspace);
-    for (int64_t i = 0; i < panels_.k(); ++i) x[i] = at(a, i * a.strides.back());
+    take(a, 0, panels_.k(), x);
     return x;
+  }
+
+  /// Elements of a row from `first` on as floats.
+  static void take(const TensorRef& t, int64_t first, int64_t count, float* to) {
+    if (is_half(t.dtype) && t.strides.back() == 1)
+      decode_halves(t.dtype, static_cast<const uint16_t*>(t.data) + first, count, to);
+    else
+      for (int64_t i = 0; i < count; ++i) to[i] = at(t, (first + i) * t.strides.back());
   }
 
   static float at(const TensorRef& t, int64_t i) {
@@ -79,25 +85,26 @@ private:
                             : static_cast<const float*>(t.data)[i];
   }
 
-  /// The columns' values of an operand that is a row or a single value.
-  static float element(const TensorRef& t, int64_t column) {
-    return at(t, t.sizes.empty() || t.sizes.back() == 1 ? 0 : column * t.strides.back());
+  /// With an operand that is a row or a single value.
+  static void combine_with(const TensorRef& t, PostOp::Kind kind, int64_t first, int64_t width, float* sums) {
+    float values[kPanel];
+    const bool is_single = t.sizes.empty() || t.sizes.back() == 1;
+    if (is_single)
+      values[0] = at(t, 0);
+    else
+      take(t, first, width, values);
+    combine(kind, sums, values, is_single ? 0 : 1, width);
   }
 
   void finish(int64_t first, int64_t width, float* sums, const RunArgs& args) const {
     if (p_.alpha != 1)
       for (int64_t j = 0; j < width; ++j) sums[j] *= p_.alpha;
-    if (p_.has_bias)
-      for (int64_t j = 0; j < width; ++j) sums[j] += element(args.inputs[2], first + j);
+    if (p_.has_bias) combine_with(args.inputs[2], PostOp::add, first, width, sums);
     for (const PostOp& op : p_.post_ops) {
-      if (op.operand < 0) {
+      if (op.operand < 0)
         activate(op, sums, kPanel); // one by one takes as long as a panel takes to come from memory
-        continue;
-      }
-      for (int64_t j = 0; j < width; ++j) {
-        const float other = element(args.inputs[op.operand], first + j);
-        sums[j] = static_cast<float>(apply_post_op(op, sums[j], other));
-      }
+      else
+        combine_with(args.inputs[op.operand], op.kind, first, width, sums);
     }
   }
 

@@ -16,6 +16,7 @@
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
 #include "extern_kernels/onednn/scaled_sums.h"
+#include "extern_kernels/onednn/tile_conv.h"
 #include "extern_kernels/threads.h"
 #include "extern_kernels/widen.h"
 
@@ -204,18 +205,19 @@ private:
     return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
   }
 
-  /// In order of preference: everything in one call; the added operand copied into the result first (oneDNN
-  /// has fast kernels of few channels for a sum with what lies there, not for an operand); images of bytes
-  /// copied to have channels last; the convolution alone, bias and post-operations beside it; our own kernel,
-  /// post-operations beside it, which comes first where the library is not asked. Questions that come before
-  /// sizes or threads are known may have had another answer. A plain loop of the library only where nothing
-  /// else is left.
+  /// In order of preference: everything in our tiles of bytes; everything in one call; the added operand
+  /// copied into the result first (oneDNN has fast kernels of few channels for a sum with what lies there,
+  /// not for an operand); images of bytes copied to have channels last; the convolution alone, bias and
+  /// post-operations beside it; our own kernel, post-operations beside it, which comes first where the
+  /// library is not asked. Questions that come before sizes or threads are known may have had another answer.
+  /// A plain loop of the library only where nothing else is left.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("convolution", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty();
       const bool floats = out[0].dtype == DType::f32 && in[0].dtype == DType::f32;
       if (const char* reason = floats ? beyond_reach(in[0], out[0]) : nullptr)
         if (auto own = with_own_product(in, out, reason)) return own;
+      if (auto tiles = with_tiles(in, out)) return tiles;
       auto whole = call(in, out, {.summed = -1, .with_work = true});
       if (is_fast(*whole.primitive)) return finish(in, {std::move(whole)}, 0);
       if (const int summed = operand_to_sum(in, out); summed >= 0) {
@@ -283,6 +285,16 @@ private:
     if (result >= 0)
       stages.push_back(copy_back_stage(result, describe_image(outputs[0]), describe_image(out[0])));
     return finish(in, std::move(stages), at, std::move(passed_over), std::move(buffers));
+  }
+
+  /// Everything in our own tiles of bytes; null where they do not take the convolution.
+  std::shared_ptr<Prepared> with_tiles(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
+    if (!packed_ || !is_byte(in[0].dtype)) return nullptr;
+    const ScaledSums sums = scaled_sums(p_.post_ops, in, out[0], 1);
+    if (!TileConv::fits(p_, sums, in, out[0])) return nullptr;
+    auto own = std::make_shared<TileConv>(p_, sums, packed_->get(TileConv::layout(in[1].sizes)));
+    return std::make_shared<Prepared>(std::vector<Stage>{}, std::vector<int64_t>{}, std::vector<memory>{}, "",
+                                      std::move(own));
   }
 
   /// Our kernel, post-operations beside it; null where it does not take the convolution.

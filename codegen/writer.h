@@ -185,6 +185,7 @@ private:
   std::string whole_load(int buffer, ir::SymInt address, const std::string& at);
   std::string whole_store(const ir::Stmt& s, const std::string& at, const std::string& value) const;
   struct Load;
+  std::string some_lane(const Value& mask) const;
   Value load_row_vector(const Load& load);
   Value load_one(const Load& load);
   Value load_contiguous(const Load& load);

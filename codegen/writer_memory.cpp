@@ -108,11 +108,20 @@ Value Writer::define_loaded(const Load& load, int scope, const std::string& raw)
                 decode(load.type, raw), true);
 }
 
+/// Whether an address that all lanes share is one of the buffer.
+std::string Writer::some_lane(const Value& mask) const {
+  if (!mask.vector) return mask.text;
+  return is_tail() ? fmt::format("any({} & first({}))", mask.text, live_) : fmt::format("any({})", mask.text);
+}
+
 Value Writer::load_row_vector(const Load& load) {
   TBX_INTERNAL(load.form.kind == LaneForm::uniform);
   Value a = index(load.address());
-  Value x = define_loaded(load, a.scope, fmt::format("ldv({} + {} * W)", load.pointer, a.text));
-  if (!load.is_masked()) return x;
+  std::string raw = fmt::format("ldv({} + {} * W)", load.pointer, a.text);
+  if (load.is_masked())
+    raw = fmt::format("{} ? {} : {}v{{}}", some_lane(load.mask), raw, storage_of(load.type));
+  Value x = define_loaded(load, load.mask.vector && is_tail() ? current() : a.scope, raw);
+  if (!load.mask.vector) return x;
   std::string m = as_vector(load.mask, DType::boolean).text;
   return define(x.scope, load.vector_type, fmt::format("sel({}, {}, {}{{}})", m, x.text, load.vector_type),
                 true);
@@ -127,11 +136,8 @@ Value Writer::load_one(const Load& load) {
   std::string text = decode(t, fmt::format("{}[{}]", load.pointer, a.text));
   int scope = load_scope(load.e->buffer, std::max(a.scope, mask.scope));
   if (!load.is_masked()) return define(scope, type_of(t, false), text, false);
-  std::string live = !mask.vector ? mask.text
-                     : is_tail()  ? fmt::format("any({} & first({}))", mask.text, live_)
-                                  : fmt::format("any({})", mask.text);
   if (mask.vector && is_tail()) scope = current();
-  Value x = define(scope, type_of(t, false), fmt::format("{} ? {} : {}", live, text, zero), false);
+  Value x = define(scope, type_of(t, false), fmt::format("{} ? {} : {}", some_lane(mask), text, zero), false);
   if (!mask.vector) return x;
   std::string all = as_vector(x, t).text;
   return define(scope, load.vector_type, fmt::format("sel({}, {}, {}{{}})", mask.text, all, load.vector_type),

@@ -354,7 +354,7 @@ private:
       } else if (made.stored) {
         return global_load(n);
       } else {
-        value = row_local_load(n, made);
+        return row_local_load(n, made);
       }
       if (!n->mask()) return value;
       return c_.where(n->mask(), value, c_.constant_int(value->dtype, 0));
@@ -379,7 +379,7 @@ private:
       int axis = made.member->axis_of_var[k];
       if (axis >= 0 && draft_.inner[axis]) address += inner_strides_[axis] * n->indices[k];
     }
-    return c_.load(made.row_local, n->dtype, {address});
+    return c_.load(made.row_local, n->dtype, {address}, n->mask());
   }
 
   Expr global_load(Expr n) {

@@ -160,6 +160,24 @@ def test_matmul_nbits_groups(zeros: str, constant: bool) -> None:
         compare(model, inputs, rtol=1e-4, atol=1e-4, want=[inputs["A"] @ w.T])
 
 
+@pytest.mark.parametrize("constant", [True, False])
+def test_matmul_nbits_groups_of_whole_blocks(constant: bool) -> None:
+    """ONNX Runtime takes groups for the rows that fill the last block, too."""
+    rng = np.random.default_rng(3)
+    k, n, block = 40, 24, 16
+    blocks = -(-k // block)
+    weights, _ = matrix(rng, k, n, 4, block, "none", np.float32)
+    inputs = {"A": rng.standard_normal((5, k)).astype(np.float32), **weights}
+    q = weights["B"].reshape(n, -1)
+    q = np.stack([q & 15, q >> 4], -1).reshape(n, -1)[:, :k].astype(np.float32)
+    for groups in (np.arange(blocks * block) // block, rng.integers(0, blocks, blocks * block)):
+        inputs["g_idx"] = groups.astype(np.int32)
+        names = [name for name in inputs if name != "A"] if constant else []
+        model = model_of("MatMulNBits", inputs, ["Y"], 17, names, domain="com.microsoft", K=k, N=n, bits=4, block_size=block)
+        w = (q - 8) * weights["scales"][:, groups[:k]]
+        compare(model, inputs, rtol=1e-4, atol=1e-4, want=[inputs["A"] @ w.T])
+
+
 def test_matmul_nbits_bfloat16() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     rng = np.random.default_rng(1)

@@ -62,6 +62,16 @@ def test_against_onnxruntime(op: str, seed: int) -> None:
     compare(model, inputs, rtol=2e-4, atol=2e-5, engine="ort")
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_two_activations_for_one_direction(direction: str) -> None:
+    """As ONNX Runtime saves each RNN: ONNX's default names two, of which one direction takes the first."""
+    rng = np.random.default_rng(5)
+    inputs = {name: rng.standard_normal(shape).astype(np.float32) / 2
+              for name, shape in (("X", (4, 3, 5)), ("W", (1, 6, 5)), ("R", (1, 6, 6)))}
+    model = model_of("RNN", inputs, ["Y"], 14, ["W", "R"], hidden_size=6, direction=direction, activations=["Relu", "Tanh"])
+    compare(model, inputs, rtol=2e-5, atol=2e-6, engine="ort")
+
+
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("constant", ["W", "R"])
 @pytest.mark.parametrize("named", [True, False])

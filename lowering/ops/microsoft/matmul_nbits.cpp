@@ -31,7 +31,7 @@ Form form_of(OpContext& ctx) {
 
 /// Whether the group of every row is the block it lies in, so that g_idx says nothing.
 bool is_plain(const Tensor* groups, const Form& f) {
-  if (!groups || groups->numel() != f.k) return false;
+  if (!groups) return false;
   for (int64_t i = 0; i < f.k; ++i)
     if (element_as_int(*groups, i) != i / f.block) return false;
   return true;
@@ -75,7 +75,11 @@ std::vector<LoweredValue> matmul_nbits(OpContext& ctx) {
     TBX_MODEL(packed || is_float(ctx.dtype(3)), "zero_points are of type {}", name_of(ctx.dtype(3)));
     check_count(ctx, 3, "zero_points", f.n * (packed ? f.zero_bytes() : f.blocks()));
   }
-  if (ctx.has(4)) check_count(ctx, 4, "g_idx", f.k);
+  // Groups may be given for the rows that fill the last block, too: nobody reads those.
+  const SymInt grouped = ctx.has(4) ? ir::product(ctx.sizes(4)) : f.k;
+  TBX_MODEL(!grouped.is_constant() || grouped.is(f.k) || grouped.is(f.blocks() * f.block),
+            "g_idx has {} elements, expected {}", grouped.constant(), f.k);
+  ctx.program.add_check(grouped - SymInt(f.k), false, "MatMulNBits: g_idx has fewer elements than K");
   if (ctx.has(5)) check_count(ctx, 5, "bias", f.n);
   const int64_t level = ctx.attr_int("accuracy_level", 0);
   TBX_MODEL(level >= 0 && level <= 4, "accuracy_level is {}, expected 0 to 4", level);
@@ -89,7 +93,7 @@ std::vector<LoweredValue> matmul_nbits(OpContext& ctx) {
   if (ctx.has(5)) bias = ir::reshape(ctx.program, convert(ctx, ctx.in(5), DType::f32), {f.n});
   TensorBox y;
   if (ctx.has(4) && !is_plain(ctx.constant(4).get(), f)) {
-    TensorBox groups = ir::reshape(ctx.program, ctx.in(4), {f.k});
+    TensorBox groups = ir::reshape(ctx.program, ctx.in(4), {grouped});
     TensorBox w = dequantized(ctx, f, [&](SymInt row) {
       Expr group = groups.load(ctx.program, {&row, 1});
       return ctx.c.indirect(ctx.c.cast(group, DType::i64), f.blocks());

@@ -45,6 +45,9 @@ std::vector<GateActivation> activations_of(OpContext& ctx, const RecurrentProble
   const size_t count = usual.size() * static_cast<size_t>(problem.directions());
   if (names.empty())
     while (names.size() < count) names.insert(names.end(), usual.begin(), usual.end());
+  // ONNX's default of RNN names two, which ONNX Runtime writes into the models it saves, for one direction,
+  // too
+  if (problem.cell == RecurrentProblem::rnn && names.size() == 2) names.resize(count);
   TBX_MODEL(names.size() == count, "{} activations, expected {}", names.size(), count);
   std::vector<float> alphas = ctx.attr_floats("activation_alpha"), betas = ctx.attr_floats("activation_beta");
   size_t next_alpha = 0, next_beta = 0;

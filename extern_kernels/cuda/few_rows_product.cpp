@@ -64,7 +64,7 @@ Expected expect(int64_t m, int64_t n, int64_t k, int multiprocessors, bool clust
                                 {1, 8, 1, 2, 4}, {1, 4, 1, 2, 4}, {1, 4, 2, 1, 6}, {1, 2, 2, 1, 6}};
   for (FewRowsShape s : tiles)
     for (s.blocks = 1; s.blocks <= (clusters ? 4 : 1); s.blocks *= 2) {
-      if (s.blocks > 1 && quotient(k, kChunk) < 2 * s.blocks * s.warps) continue;
+      if (s.blocks > 1 && quotient(k, kChunk) < int64_t{2} * s.blocks * s.warps) continue;
       const double cycles = cycles_of(s, m, n, k, multiprocessors);
       if (best.cycles > 0 && cycles >= best.cycles) continue;
       best = {s, cycles};

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "runtime/value_frame.h"
+#include "runtime/value_op.h"
 
 namespace tbx::runtime {
 namespace {
@@ -14,28 +15,12 @@ bool condition(const RuntimeValue& v, const char* what) {
   return v.tensor.as<uint8_t>()[0] != 0;
 }
 
-constexpr int64_t kTensorBytes = 128; ///< what a tensor takes besides its elements
-
-int64_t bytes_of(const RuntimeValue& v) {
-  if (v.is_tensor() && v.tensor.strings) {
-    int64_t bytes = kTensorBytes;
-    for (const std::string& s : *v.tensor.strings)
-      bytes += static_cast<int64_t>(sizeof(std::string) + s.size());
-    return bytes;
-  }
-  if (v.is_tensor()) return kTensorBytes + v.tensor.bytes();
-  int64_t bytes = kTensorBytes;
-  if (v.is_sequence())
-    for (const RuntimeValue& e : *v.elements) bytes += bytes_of(e);
-  return bytes;
-}
-
 /// The values that one scan output had, stacked at the end.
 class Stack {
 public:
   void push(RuntimeValue v) {
     TBX_MODEL(v.is_tensor(), "a scan output is {}, not a tensor", name_of(v.kind));
-    bytes_ += bytes_of(v);
+    bytes_ += bytes_of_value(v);
     parts_.push_back(std::move(v.tensor));
   }
   int64_t bytes() const { return bytes_; }
@@ -146,10 +131,10 @@ void begin_iteration(const LoopStep& s, int64_t i, ValueFrame& body) {
   }
 }
 
-int64_t bytes_of(const std::vector<Stack>& stacks, const std::vector<RuntimeValue>& state) {
+int64_t gathered_bytes(const std::vector<Stack>& stacks, const std::vector<RuntimeValue>& state) {
   int64_t bytes = 0;
   for (const Stack& stack : stacks) bytes += stack.bytes();
-  for (const RuntimeValue& v : state) bytes += bytes_of(v);
+  for (const RuntimeValue& v : state) bytes += bytes_of_value(v);
   return bytes;
 }
 
@@ -185,7 +170,7 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
     for (size_t k = 0; k < carried; ++k) state[k] = take_output(body, 1 + k);
     if (plan.steps.empty()) guard.check();
     // What is gathered at most doubles until the next look.
-    if ((i & (i - 1)) == 0) guard.check_gathered(bytes_of(stacks, state));
+    if ((i & (i - 1)) == 0) guard.check_gathered(gathered_bytes(stacks, state));
   }
   std::vector<const RuntimeValue*> bound(2, nullptr);
   for (const RuntimeValue& v : state) bound.push_back(&v);
@@ -220,6 +205,7 @@ std::vector<RuntimeValue> scan_once(const ScanStep& s, std::vector<RuntimeValue>
     for (size_t k = 0; k < stacks.size(); ++k) stacks[k].push(take_output(body, states + k));
     for (size_t k = 0; k < states; ++k) state[k] = take_output(body, k);
     if (plan.steps.empty()) guard.check();
+    if ((i & (i - 1)) == 0) guard.check_gathered(gathered_bytes(stacks, state));
   }
   std::vector<RuntimeValue> slices; // of which only the sizes are looked at
   for (size_t k = 0; k < scanned.size(); ++k) {
@@ -318,6 +304,7 @@ std::vector<RuntimeValue> scan_batch(const ScanStep& s, const ScanInputs& in,
   TBX_MODEL(batch > 0, "a Scan over an empty batch");
   const int64_t longest = in.scanned[0].dims[1];
   std::vector<std::vector<Tensor>> results(s.body.plan->outputs.size());
+  int64_t gathered = 0;
   for (int64_t b = 0; b < batch; ++b) {
     std::vector<RuntimeValue> state;
     std::vector<Tensor> parts;
@@ -335,7 +322,9 @@ std::vector<RuntimeValue> scan_batch(const ScanStep& s, const ScanInputs& in,
     for (size_t i = 0; i < results.size(); ++i) {
       TBX_MODEL(out[i].is_tensor(), "output {} is {}, not a tensor", i, name_of(out[i].kind));
       results[i].push_back(i < in.state.size() ? out[i].tensor : padded(out[i].tensor, longest));
+      gathered += bytes_of_value(results[i].back());
     }
+    guard.check_gathered(gathered);
   }
   std::vector<RuntimeValue> joined;
   for (const std::vector<Tensor>& parts : results) {
@@ -379,13 +368,18 @@ void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t nu
   ValueFrame& body = frame.body(number);
   set_captures(frame, s.body, body);
   std::vector<std::vector<RuntimeValue>> results(plan.outputs.size());
+  int64_t gathered = 0;
   for (size_t i = 0; i < n; ++i) {
     for (size_t k = 0; k < step.inputs.size(); ++k) {
       const RuntimeValue& v = frame.slots[step.inputs[k]];
       give_input(body, k, v.is_sequence() ? (*v.elements)[i] : v);
     }
     run_frame(body, guard);
-    for (size_t k = 0; k < results.size(); ++k) results[k].push_back(take_output(body, k));
+    for (size_t k = 0; k < results.size(); ++k) {
+      results[k].push_back(take_output(body, k));
+      gathered += bytes_of_value(results[k].back());
+    }
+    guard.check_gathered(gathered);
     if (plan.steps.empty()) guard.check();
   }
   for (size_t k = 0; k < step.outputs.size(); ++k)

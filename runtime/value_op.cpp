@@ -72,6 +72,19 @@ std::shared_ptr<const Tensor> ValueNode::tensor(const char* name) const {
   return attribute_or(attributes, name, std::shared_ptr<const Tensor>());
 }
 
+int64_t bytes_of_value(const RuntimeValue& v) {
+  int64_t bytes = 128; // what a tensor takes besides its elements
+  if (v.is_tensor() && v.tensor.strings) {
+    for (const std::string& s : *v.tensor.strings)
+      bytes += static_cast<int64_t>(sizeof(std::string) + s.size());
+  } else if (v.is_tensor()) {
+    bytes += v.tensor.bytes();
+  } else if (v.is_sequence()) {
+    for (const RuntimeValue& e : *v.elements) bytes += bytes_of_value(e);
+  }
+  return bytes;
+}
+
 const RuntimeValue& ValueCall::value(int i) const {
   TBX_MODEL(i < num_inputs() && inputs[i].value, "input {} is missing", i);
   return *inputs[i].value;

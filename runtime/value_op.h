@@ -71,6 +71,9 @@ struct ValueCall {
   std::vector<std::string>& make_strings(int i, std::vector<int64_t> dims) const;
 };
 
+/// Bytes that a value takes, those of text and of the elements of sequences too.
+int64_t bytes_of_value(const RuntimeValue& v);
+
 /// Called from many threads at once; what it captured from its node is constant.
 using ValueFunction = std::function<void(const ValueCall&)>;
 /// Reads and checks the attributes, prepares tables. Throws Error.

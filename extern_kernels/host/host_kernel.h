@@ -1,6 +1,7 @@
 // Host kernels: operators without a loop-nest form, one function each, found by name.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "extern_kernels/host_attribute.h"
@@ -34,15 +35,17 @@ using HostMaker = std::unique_ptr<ExternKernel> (*)(const HostProblem&);
 /// Whether there is one (extern_kernels/host/host_kernels.inc lists them).
 bool find_host_kernel(std::string_view domain, std::string_view op);
 
-/// A tensor seen as [outer, axis, inner].
+/// A tensor seen as [outer, axis, inner]. Without elements it has no outer ones, however many its sizes make:
+/// they cost no memory, and a loop over them would have no end.
 struct AxisView {
   int64_t outer = 1, length = 1, inner = 1;
   AxisView(std::span<const int64_t> sizes, int64_t axis) {
     TBX_MODEL(axis >= 0 && axis < static_cast<int64_t>(sizes.size()), "axis {} of {}: the package is damaged",
               axis, sizes.size());
-    for (int64_t d = 0; d < axis; ++d) outer *= sizes[d];
     length = sizes[axis];
-    for (size_t d = static_cast<size_t>(axis) + 1; d < sizes.size(); ++d) inner *= sizes[d];
+    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) outer = 0;
+    for (int64_t d = 0; d < axis && outer > 0; ++d) outer *= sizes[d];
+    for (auto d = static_cast<size_t>(axis) + 1; d < sizes.size() && outer > 0; ++d) inner *= sizes[d];
   }
 };
 

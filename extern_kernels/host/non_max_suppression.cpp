@@ -98,8 +98,9 @@ void run_non_max_suppression(const HostCall& call) {
   const auto *box_data = static_cast<const float*>(boxes.data),
              *score_data = static_cast<const float*>(scores.data);
   std::vector<int64_t> selected;
-  std::vector<Box> all(static_cast<size_t>(n));
-  for (int64_t b = 0; b < batches && limits.count > 0; ++b) {
+  const bool any = limits.count > 0 && boxes.numel() > 0 && scores.numel() > 0;
+  std::vector<Box> all(static_cast<size_t>(any ? n : 0));
+  for (int64_t b = 0; b < batches && any; ++b) {
     for (int64_t i = 0; i < n; ++i) all[i] = read_box(box_data + (b * n + i) * 4, center);
     const std::vector<int32_t> cluster = clusters_of(all);
     std::vector<std::vector<int64_t>> kept(static_cast<size_t>(classes));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/budget.h"
 #include "base/float_formats.h"
 #include "runtime/value_op.h"
 
@@ -11,6 +12,7 @@ namespace tbx::runtime {
 namespace {
 
 std::string text_of(const Tensor& t, int64_t i) {
+  check_stop_often();
   if (t.dtype == DType::u64) return fmt::format_int(t.as<uint64_t>()[i]).str();
   if (!is_float(t.dtype)) return fmt::format_int(element_as_int(t, i)).str();
   double v = element_as_double(t, i);
@@ -50,6 +52,7 @@ uint64_t integer_of(const std::string& s, bool is_unsigned) {
 template <class T> void store(Tensor& t, int64_t i, T v) { t.as_mutable<T>()[i] = v; }
 
 void parse(const std::string& s, Tensor& out, int64_t i) {
+  check_stop_often();
   switch (out.dtype) {
   case DType::f32: return store(out, i, static_cast<float>(real_of(s)));
   case DType::f64: return store(out, i, real_of(s));

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "base/budget.h"
 #include "runtime/value_op.h"
 
 namespace tbx::runtime {
@@ -50,11 +51,13 @@ ValueFunction make_zip_map(const ValueNode& node) {
     TBX_MODEL(x.dims.back() == count, "{} labels for {} columns", count, x.dims.back());
     int64_t rows = x.dims.size() == 1 ? 1 : x.dims[0];
     TBX_MODEL(!x.strings, "the input is of type {}", name_of(x.dtype));
+    call.need(rows, static_cast<int64_t>(sizeof(RuntimeValue) + sizeof(MapValue)) + count * size_of(x.dtype));
     Tensor all = Tensor::make(x.dtype, {rows, count}); // of which each map has a row
     if (all.bytes() > 0) std::memcpy(all.mutable_data(), x.data, static_cast<size_t>(all.bytes()));
     std::vector<RuntimeValue> maps;
     maps.reserve(static_cast<size_t>(rows));
     for (int64_t r = 0; r < rows; ++r) {
+      check_stop_often();
       Tensor values = all;
       values.dims = {count};
       values.data += r * count * size_of(x.dtype);

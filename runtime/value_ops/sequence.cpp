@@ -120,8 +120,11 @@ ValueFunction make_concat_from_sequence(const ValueNode& node) {
   bool new_axis = node.integer("new_axis", 0) != 0;
   return [axis, new_axis](const ValueCall& call) {
     std::vector<const Tensor*> parts;
+    int64_t bytes = 0;
     for (const RuntimeValue& v : call.sequence(0)) {
       TBX_MODEL(v.is_tensor(), "an element of the sequence is {}", name_of(v.kind));
+      bytes += bytes_of_value(v);
+      call.need(bytes, 1); // elements may share the memory that the result has for each
       parts.push_back(&v.tensor);
     }
     TBX_MODEL(!parts.empty(), "an empty sequence cannot be concatenated");

@@ -6,7 +6,9 @@
 #include <memory>
 #include <string_view>
 
+#include "base/budget.h"
 #include "runtime/value_op.h"
+#include "runtime/value_ops/expression.h"
 
 namespace tbx::runtime {
 namespace {
@@ -47,6 +49,7 @@ Tokens split_characters(std::string_view s) {
 
 /// The next match at or behind `from`: leftmost, then longest.
 bool find(const RE2& expression, std::string_view s, size_t from, size_t& at, size_t& length) {
+  begin_match(expression, s.size() - from);
   re2::StringPiece match, text(s.data(), s.size());
   if (!expression.Match(text, from, s.size(), RE2::UNANCHORED, &match, 1)) return false;
   at = static_cast<size_t>(match.data() - s.data());
@@ -136,6 +139,7 @@ ValueFunction make_tokenizer(const ValueNode& node) {
     std::vector<Tokens> rows;
     size_t most = 0;
     for (const std::string& s : *x.strings) {
+      check_stop_often();
       rows.push_back(split(s));
       most = std::max(most, rows.back().size());
     }
@@ -150,6 +154,7 @@ ValueFunction make_tokenizer(const ValueNode& node) {
     call.need(checked_numel(dims), static_cast<int64_t>(sizeof(std::string) + pad.size()));
     auto& out = call.make_strings(0, std::move(dims));
     for (size_t i = 0; length > 0 && i < rows.size(); ++i) {
+      check_stop_often();
       auto to = out.begin() + static_cast<std::ptrdiff_t>(i * length),
            end = to + static_cast<std::ptrdiff_t>(length);
       if (mark) *to++ = "\x02";

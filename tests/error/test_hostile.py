@@ -223,6 +223,89 @@ def test_what_a_transform_works_in_counts(length: int) -> None:
     assert session.run(feeds)["y"].shape == (1, length, 2)
 
 
+NOTHING = {
+    "columns": ("y = Compress<axis = 1>(x, c)", (2**40, 5, 0), (2**40, 5, 0)),
+    "rows of nothing": ("y = Compress<axis = 2>(x, c)", (2**20, 2**20, 0), (2**20, 2**20, 0)),
+    "unique columns": ("y = Unique<axis = 1>(x)", (2**40, 5, 0), (2**40, 1, 0)),
+    "unique columns of none": ("y = Unique<axis = 2>(x)", (2**20, 2**20, 0), (2**20, 2**20, 0)),
+    "boxes": ("y = NonMaxSuppression(x, s, k, t)", (2**40, 0, 4), (0, 3)),
+    "boxes of no image": ("y = NonMaxSuppression(x, s, k, t)", (0, 2**31 - 1, 4), (0, 3)),
+}
+
+
+@pytest.mark.parametrize("what", NOTHING)
+def test_host_kernels_have_nothing_to_do(what: str) -> None:
+    """Sizes without elements take no memory, but loops over them had no end."""
+    node, sizes, expected = NOTHING[what]
+    session = tensorbox.Session(model(f"""g (float[A, B, C] x, bool[D] c, float[A, E, B] s) => ({"int64" if "boxes" in what else "float"} y) {{
+      k = Constant<value_int = 5>()  t = Constant<value_float = 0.5>()  {node} }}"""), compile=False, time_limit_ms=5000)
+    feeds = {"x": np.zeros(sizes, np.float32), "c": np.ones(5, bool), "s": np.zeros((sizes[0], 0, sizes[1]), np.float32)}
+    before = peak_memory()
+    assert session.run({i.name: feeds[i.name] for i in session.inputs})["y"].shape == expected
+    assert peak_memory() - before < 1 << 27
+
+
+def tokenizer(expression: str) -> str:
+    return f'y = com.microsoft.Tokenizer<mark = 0, mincharnum = 1, pad_value = "", tokenexp = "{expression}">(x)'
+
+
+TEXTS: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "a token, looked for up to the end": (f"string y) {{ {tokenizer('a.*b|a')} }}", lambda: ["a" * 300_000]),
+    "tokens": (f"string y) {{ {tokenizer('[a-z]+')} }}", lambda: ["ab cd"] * 1_000_000),
+    "matches": ('bool y) { y = RegexFullMatch<pattern = "[a-z ]+">(x) }', lambda: ["ab cd"] * 1_000_000),
+    "parts": ("string y, int64 n) { y, n = StringSplit(x) }", lambda: ["ab cd"] * 1_000_000),
+    "cases": ('string y) { y = StringNormalizer<case_change_action = "UPPER">(x) }', lambda: ["ab cd" * 8] * 500_000),
+    "numbers": ("float y) { y = Cast<to = 1>(x) }", lambda: ["1.234567e-3"] * 2_000_000),
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_many_and_long_texts_end_in_time(what: str) -> None:
+    text, texts = TEXTS[what]
+    session = tensorbox.Session(microsoft(f"g (string[N] x) => ({text}"), compile=False, time_limit_ms=20, load_time_limit_ms=60_000)
+    with pytest.raises(tensorbox.ModelError, match="longer than the limit of 20 ms"):
+        session.run({"x": np.array(texts(), object)})
+
+
+def test_a_text_that_is_like_its_delimiter_at_each_place() -> None:
+    """A search that begins anew at each place compares 10^12 bytes."""
+    delimiter = "a" * 1_000_000 + "b"
+    session = tensorbox.Session(model(f'g (string[N] x) => (string[N, M] y, int64[N] c) {{ y, c = StringSplit<delimiter = "{delimiter}">(x) }}'),
+                                compile=False)
+    texts = ["a" * 3_000_000, "a" * 500_000 + delimiter + "c" + delimiter, ""]
+    got = session.run({"x": np.array(texts, object)})
+    assert got["c"].tolist() == [1, 3, 1]
+    assert got["y"].tolist() == [part + [""] * (3 - len(part)) for part in (t.split(delimiter) for t in texts)]
+
+
+def test_an_expression_too_long_for_a_text() -> None:
+    """What the library compares in one call may take hours."""
+    session = tensorbox.Session(model(f'g (string[N] x) => (bool[N] y) {{ y = RegexFullMatch<pattern = "[ab]*a{"[ab]" * 2000}">(x) }}'),
+                                compile=False)
+    assert session.run({"x": np.array(["ba" * 1001, "ab" * 1001], object)})["y"].tolist() == [True, False]
+    with pytest.raises(tensorbox.ModelError, match="too long for a regular expression"):
+        session.run({"x": np.array(["ab" * 5_000_000], object)})
+
+
+@pytest.mark.parametrize("what", ["joined strings", "maps", "scanned", "mapped"])
+def test_what_values_gather_counts(what: str) -> None:
+    copies = "s0 = SequenceConstruct(x)  " + "  ".join(f"s{i + 1} = SequenceInsert(s{i}, x)" for i in range(40))
+    text, x = {
+        "joined strings": (f"g (string[N] x) => (string[M] y) {{ {copies}  y = ConcatFromSequence<axis = 0>(s40) }}",
+                           np.array(["x" * (1 << 21)], object)),
+        "maps": ("g (float[N, 1] x) => (seq(map(int64, float)) y) { y = ai.onnx.ml.ZipMap<classlabels_int64s = [1]>(x) }",
+                 np.zeros((1 << 19, 1), np.float32)),
+        "scanned": ("""g (float[N, 1] x) => (float[N, M] y) { s = Constant<value = int64[1] {1048576}>()
+          y = Scan<num_scan_inputs = 1, body = b (float[1] p) => (float[M] t) { t = Expand(p, s) }>(x) }""", np.zeros((64, 1), np.float32)),
+        "mapped": ("""g (float[N, 1] x) => (int64 y) { s = Constant<value = int64[1] {1048576}>()  q = SplitToSequence(x)
+          r = SequenceMap<body = b (float[1, 1] p) => (float[A, M] t) { t = Expand(p, s) }>(q)  y = SequenceLength(r) }""",
+                   np.zeros((64, 1), np.float32))}[what]
+    made = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 24, "ai.onnx.ml": 4]> ' + text)
+    session = tensorbox.Session(made, compile=False, max_memory=1 << 26, load_memory=1 << 30)
+    with pytest.raises(tensorbox.ModelError, match="there is memory for 67108864 bytes|the limit is 67108864"):
+        session.run({"x": x})
+
+
 @pytest.mark.parametrize("what", ["chain", "loop"])
 def test_strings_that_double(what: str) -> None:
     twice = "  ".join(f"s{i + 1} = StringConcat(s{i}, s{i})" for i in range(28))

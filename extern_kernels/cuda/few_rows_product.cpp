@@ -11,6 +11,10 @@ namespace tbx::extern_kernels::cuda {
 
 namespace {
 
+const char* const kHalfTiles =
+#include "extern_kernels/cuda/half_tiles.inc"
+    ;
+
 const char* const kText =
 #include "extern_kernels/cuda/few_rows_product.inc"
     ;
@@ -118,10 +122,10 @@ const FewRowsProduct::Kernels& FewRowsProduct::kernels_for(const Gemm& g) const 
   const std::string text = fmt::format(
       "#define HALF {}\n#define TERMS {}\n#define BLOCKS {}\n#define WARPS {}\n#define ROW_WARPS {}\n"
       "#define ROWS {}\n#define COLUMNS {}\n#define HELD {}\n#define AHEAD {}\n#define BIAS {}\n"
-      "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n{}",
+      "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n{}\n{}",
       static_cast<int>(half_type(g)), g.k, s.blocks, s.warps, s.row_warps, s.rows, s.columns,
       std::min(chunks, kWeights / s.columns), std::min(chunks, kRows / s.rows), g.bias ? 1 : 0,
-      g.residual ? 1 : 0, static_cast<int>(g.activation), overlaps_ ? 1 : 0, kText);
+      g.residual ? 1 : 0, static_cast<int>(g.activation), overlaps_ ? 1 : 0, kHalfTiles, kText);
   std::scoped_lock lock(mutex_);
   Kernels& kernels = kernels_[text];
   if (!kernels.module) {

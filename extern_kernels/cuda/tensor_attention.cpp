@@ -16,6 +16,9 @@ using namespace cuda;
 
 namespace {
 
+const char* const kHalfTiles =
+#include "extern_kernels/cuda/half_tiles.inc"
+    ;
 const char* const kParts =
 #include "extern_kernels/cuda/tensor_attention.inc"
     ;
@@ -208,10 +211,10 @@ std::string HeadsForm::text() const {
   return fmt::format(
       "#define HALF {}\n#define KV {}\n#define MASK {}\n#define OUT {}\n#define DEPTH {}\n"
       "#define WIDTH {}\n#define KEYS {}\n#define SOFTCAP {}\n#define VECTOR {}\n#define CAUSAL {}\n"
-      "#define SHARES {}\n#define OVERLAP {}\n{}\n{}\n{}",
+      "#define SHARES {}\n#define OVERLAP {}\n{}\n{}\n{}\n{}",
       static_cast<int>(half), static_cast<int>(kv), static_cast<int>(mask), static_cast<int>(out),
       chunks(depth), chunks(width), keys(), softcap ? 1 : 0, vector ? 1 : 0, causal ? 1 : 0,
-      std::max(shares, 1), overlap ? 1 : 0, loops_arguments(), kParts, shares > 0 ? kPlainHeads : kHeads);
+      std::max(shares, 1), overlap ? 1 : 0, loops_arguments(), kHalfTiles, kParts, shares > 0 ? kPlainHeads : kHeads);
 }
 
 Divisor divisor_of(int64_t d) {

@@ -214,7 +214,8 @@ std::string HeadsForm::text() const {
       "#define SHARES {}\n#define OVERLAP {}\n{}\n{}\n{}\n{}",
       static_cast<int>(half), static_cast<int>(kv), static_cast<int>(mask), static_cast<int>(out),
       chunks(depth), chunks(width), keys(), softcap ? 1 : 0, vector ? 1 : 0, causal ? 1 : 0,
-      std::max(shares, 1), overlap ? 1 : 0, loops_arguments(), kHalfTiles, kParts, shares > 0 ? kPlainHeads : kHeads);
+      std::max(shares, 1), overlap ? 1 : 0, loops_arguments(), kHalfTiles, kParts,
+      shares > 0 ? kPlainHeads : kHeads);
 }
 
 Divisor divisor_of(int64_t d) {

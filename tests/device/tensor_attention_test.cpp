@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/side_by_side.h"
 #include "device/cuda/nvrtc.h"
 #include "device/fake/fake_device.h"
 #include "device/library.h"
@@ -30,6 +31,11 @@ protected:
     if (!device::is_fake(*device_) && !extern_kernels::has_tensor_cores(device_->properties()))
       GTEST_SKIP() << device_->properties().architecture;
   }
+  /// The kernels of a GPU are compiled side by side, when all of a test's are known.
+  void TearDown() override {
+    rethrow_first(side_by_side(later_.size(), [&](size_t i) { later_[i].kernel = kernel_of(later_[i]); }));
+    for (const Call& call : later_) expect_right(*device_, *call.kernel, call.problem, call.in, call.out);
+  }
   void check(const AttentionProblem& p, const std::vector<Operand>& in, const Operand& out) {
     check(p, in, out, is_half(in[0].dtype));
   }
@@ -39,10 +45,25 @@ protected:
     ASSERT_EQ(half ? extern_kernels::refuses_tensor_attention(infos, outs)
                    : extern_kernels::refuses_row_attention(infos, outs),
               "");
-    const auto make = half ? extern_kernels::make_tensor_attention : extern_kernels::make_row_attention;
-    const auto kernel = make(*device_, p, infos, outs, device::is_fake(*device_) ? load_ : nullptr);
-    expect_right(*device_, *kernel, p, in, out);
+    const Call call{p, in, out, half, nullptr};
+    if (device::is_fake(*device_))
+      expect_right(*device_, *kernel_of(call), p, in, out);
+    else
+      later_.push_back(call);
   }
+  struct Call {
+    AttentionProblem problem;
+    std::vector<Operand> in;
+    Operand out;
+    bool half;
+    std::shared_ptr<extern_kernels::ExternKernel> kernel;
+  };
+  std::shared_ptr<extern_kernels::ExternKernel> kernel_of(const Call& c) {
+    const auto make = c.half ? extern_kernels::make_tensor_attention : extern_kernels::make_row_attention;
+    return make(*device_, c.problem, infos_of(c.in), infos_of({c.out}),
+                device::is_fake(*device_) ? load_ : nullptr);
+  }
+  std::vector<Call> later_;
   std::shared_ptr<device::Device> device_;
   int plain_ = 0; ///< texts of plain heads that were loaded
   std::function<std::shared_ptr<device::Module>(const std::string&)> load_ = [this](const std::string& text) {

@@ -160,8 +160,8 @@ public:
     if (!products.refusal.empty()) return 0;
     const bool few = may_take_few(products, {}); // as if all lay at the best addresses
     if (few) few_.prepare(products.gemm);
-    if (products.gemm.activation == Activation::gelu_erf)
-      return products.outer.empty() && !few ? gelu_.workspace_bytes(products.gemm) : 0;
+    if (products.gemm.activation == Activation::gelu_erf && !few)
+      return products.outer.empty() ? gelu_.workspace_bytes(products.gemm) : 0;
     if (products.gemm.m == 1) row_.prepare(products.gemm); // ahead of the run, which may be recorded
     if (products.outer.empty()) std::call_once(row_compiled_, [&] { row_.compile(products.gemm); });
     if (pads(products)) {
@@ -169,7 +169,9 @@ public:
       const Gemm g = padded_gemm(products.gemm);
       return result_bytes(g) + static_cast<int64_t>(plan_of(context_, g)->workspace_bytes());
     }
-    return static_cast<int64_t>(plan_of(context_, products.gemm)->workspace_bytes());
+    Gemm library = products.gemm; // also where a run finds addresses that few rows do not take
+    if (library.activation == Activation::gelu_erf) library.activation = Activation::none;
+    return static_cast<int64_t>(plan_of(context_, library)->workspace_bytes());
   }
 
   void run(const RunArgs& args) const override {

@@ -22,9 +22,12 @@ void follow(Sizes& inputs, size_t first, const std::vector<int64_t>& result) {
       if (inputs[i][d] < 0) inputs[i][d] = inputs[i].size() == result.size() ? result[d] : 1;
 }
 
-bool has_zero(const Sizes& sizes) {
-  return std::any_of(sizes.begin(), sizes.end(), [](const auto& s) {
-    return std::any_of(s.begin(), s.end(), [](int64_t n) { return n <= 0; });
+/// Of all elements there are some, and so few that they can be counted.
+bool has_elements(const Sizes& sizes) {
+  return std::ranges::all_of(sizes, [](const std::vector<int64_t>& s) {
+    int64_t count = 1;
+    return std::ranges::all_of(s,
+                               [&](int64_t n) { return n > 0 && !__builtin_mul_overflow(count, n, &count); });
   });
 }
 
@@ -69,7 +72,8 @@ Guess::Guess(const ConvProblem& p, std::span<const OperandInfo> in, std::span<co
                             : (x[d + 2] + pads - reach) / p.strides[d] + 1;
   }
   follow(i, 2, y);
-  is_empty = has_zero(i) || has_zero(o);
+  is_empty = !has_elements(i) || !has_elements(o);
+  if (is_empty) return;
   add(in, std::move(i), true, inputs);
   add(out, std::move(o), true, outputs);
 }
@@ -98,7 +102,8 @@ Guess::Guess(const MatMulProblem&, std::span<const OperandInfo> in, std::span<co
   set(a[rank - 1], kSize);
   b[rank - 2] = a[rank - 1];
   follow(i, 2, y);
-  is_empty = has_zero(i) || has_zero(o);
+  is_empty = !has_elements(i) || !has_elements(o);
+  if (is_empty) return;
   add(in, std::move(i), false, inputs);
   add(out, std::move(o), false, outputs);
 }

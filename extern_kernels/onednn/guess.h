@@ -9,7 +9,8 @@ namespace tbx::extern_kernels::onednn {
 /// known those of the layout that the kernels wish for.
 struct Guess {
   std::vector<TensorRef> inputs, outputs;
-  /// Nothing is computed, or the sizes do not fit together.
+  /// Nothing is computed, the sizes do not fit together, or elements cannot be counted: there are no
+  /// operands.
   bool is_empty = false;
 
   Guess(const ConvProblem& p, std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs);

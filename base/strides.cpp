@@ -21,6 +21,13 @@ std::vector<int64_t> channels_last_strides(std::span<const int64_t> sizes) {
   return strides;
 }
 
+bool is_channels_last(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  const std::vector<int64_t> last = channels_last_strides(sizes);
+  for (size_t d = 0; d < last.size(); ++d)
+    if (sizes[d] != 1 && strides[d] != last[d]) return false;
+  return true;
+}
+
 bool is_row_major(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
   int64_t step = 1;
   for (size_t d = sizes.size(); d-- > 0; step *= sizes[d]) {

@@ -27,7 +27,6 @@ constexpr int64_t kMostTerms = int64_t{1} << 15;
 constexpr int64_t kPaddedColumns = 96;
 
 int64_t quotient(int64_t n, int64_t d) { return (n + d - 1) / d; }
-bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
 /// Chunks of a warp.
 int64_t chunks_of(const FewRowsShape& s, int64_t k) {
@@ -101,7 +100,7 @@ bool FewRowsProduct::takes(const Gemm& g, const GemmAddresses& at) const {
     if (size % kEach != 0) return false;
   for (const void* p :
        {at.a, static_cast<const void*>(at.c), g.bias ? at.bias : nullptr, g.residual ? at.residual : nullptr})
-    if (!is_aligned(p)) return false;
+    if (alignment_of(p) != 16) return false;
   return true;
 }
 
@@ -119,17 +118,17 @@ const FewRowsProduct::Kernels& FewRowsProduct::kernels_for(const Gemm& g) const 
   constexpr int64_t kWeights = 24, kRows = 8; // vectors of a thread that are on their way
   const FewRowsShape s = shape_of(g);
   const int64_t chunks = chunks_of(s, g.k);
-  const std::string text = fmt::format(
+  const std::string macros = fmt::format(
       "#define HALF {}\n#define TERMS {}\n#define BLOCKS {}\n#define WARPS {}\n#define ROW_WARPS {}\n"
       "#define ROWS {}\n#define COLUMNS {}\n#define HELD {}\n#define AHEAD {}\n#define BIAS {}\n"
-      "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n{}\n{}",
+      "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n",
       static_cast<int>(half_type(g)), g.k, s.blocks, s.warps, s.row_warps, s.rows, s.columns,
       std::min(chunks, kWeights / s.columns), std::min(chunks, kRows / s.rows), g.bias ? 1 : 0,
-      g.residual ? 1 : 0, static_cast<int>(g.activation), overlaps_ ? 1 : 0, kHalfTiles, kText);
+      g.residual ? 1 : 0, static_cast<int>(g.activation), overlaps_ ? 1 : 0);
   std::scoped_lock lock(mutex_);
-  Kernels& kernels = kernels_[text];
+  Kernels& kernels = kernels_[macros];
   if (!kernels.module) {
-    kernels.module = load_(text);
+    kernels.module = load_(macros + kHalfTiles + kText);
     kernels.product = kernels.module->kernel("few_rows_product");
     kernels.pack = kernels.module->kernel("pack_few_rows");
     kernels.lead = kernels.module->kernel("lead_few_rows");

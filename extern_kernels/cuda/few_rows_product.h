@@ -72,7 +72,7 @@ private:
   int64_t terms_ = 0, columns_ = 0; ///< of the constant matrix; 0: it is none
   mutable std::mutex mutex_;
   mutable Weights kept_;
-  mutable std::map<std::string, Kernels> kernels_; ///< by text
+  mutable std::map<std::string, Kernels> kernels_; ///< by the macros in front of the text
 };
 
 } // namespace tbx::extern_kernels::cuda

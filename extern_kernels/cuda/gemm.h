@@ -84,11 +84,7 @@ public:
   /// measured beside them, and taken where it is faster. False, and nothing queued, where every algorithm
   /// needs a larger workspace.
   bool run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
-           size_t workspace_bytes, const Other& other);
-  bool run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
-           size_t workspace_bytes) {
-    return run(stream, at, alpha, workspace, workspace_bytes, {});
-  }
+           size_t workspace_bytes, const Other& other = {});
   bool takes_other() const; ///< it was measured to be faster
   /// "algorithm 2 of 8, in TF32, measured"; "our own, measured beside 8 algorithms".
   std::string description() const;

@@ -32,13 +32,6 @@ namespace {
 using dnnl::memory;
 using namespace onednn;
 
-bool has_channels_last(const TensorRef& t) {
-  const std::vector<int64_t> last = channels_last_strides(t.sizes);
-  for (size_t d = 0; d < last.size(); ++d)
-    if (t.sizes[d] != 1 && t.strides[d] != last[d]) return false;
-  return true;
-}
-
 /// The library counts the pixels of an image, and of all images of a batch, in 32 bits. It tries one length
 /// of the parts of a line after the other, which takes it seconds for a line as long as this.
 constexpr int64_t kMostPixels = int64_t{1} << 30, kMostOfBatch = 2 * kMostPixels - 1,
@@ -65,7 +58,7 @@ const char* beyond_reach(const TensorRef& image, const TensorRef& result) {
 memory::desc describe_image(const TensorRef& t) {
   require_countable(t.sizes);
   if (!has_countable_pixels(t)) throw dnnl::error(dnnl_unimplemented, kUncountable);
-  if (!has_channels_last(t)) return describe(t.sizes, t.strides, t.dtype);
+  if (!is_channels_last(t.sizes, t.strides)) return describe(t.sizes, t.strides, t.dtype);
   return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), channels_last_strides(t.sizes));
 }
 
@@ -260,7 +253,7 @@ private:
     std::vector<int64_t> buffers;
     /// The number of the buffer for its copy, -1: it needs none.
     auto turn = [&](TensorRef& t) {
-      if (t.sizes.size() != out[0].sizes.size() || has_channels_last(t)) return -1;
+      if (t.sizes.size() != out[0].sizes.size() || is_channels_last(t.sizes, t.strides)) return -1;
       t.strides = strides.emplace_back(channels_last_strides(t.sizes));
       buffers.push_back(static_cast<int64_t>(describe_image(t).get_size()));
       return static_cast<int>(buffers.size()) - 1;

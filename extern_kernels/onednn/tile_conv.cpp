@@ -19,12 +19,7 @@ std::optional<bytes::TileWork> work_behind(const ConvProblem& p, const ScaledSum
 }
 
 /// Pixels one behind the other, of u8.
-bool is_plain(const TensorRef& t) {
-  const std::vector<int64_t> last = channels_last_strides(t.sizes);
-  for (size_t d = 0; d < last.size(); ++d)
-    if (t.sizes[d] != 1 && t.strides[d] != last[d]) return false;
-  return t.dtype == DType::u8;
-}
+bool is_plain(const TensorRef& t) { return t.dtype == DType::u8 && is_channels_last(t.sizes, t.strides); }
 
 bool is_zero(const std::vector<int64_t>& pads) {
   return std::ranges::all_of(pads, [](int64_t n) { return n == 0; });

@@ -22,6 +22,13 @@ TEST(Strides, RowMajorOrder) {
   EXPECT_TRUE(is_row_major(Sizes(), Sizes()));
 }
 
+TEST(Strides, ChannelsLast) {
+  EXPECT_TRUE(is_channels_last(Sizes{2, 3, 4, 5}, Sizes{60, 1, 15, 3}));
+  EXPECT_FALSE(is_channels_last(Sizes{2, 3, 4, 5}, Sizes{60, 20, 5, 1}));
+  EXPECT_FALSE(is_channels_last(Sizes{2, 3, 4, 5}, Sizes{90, 1, 15, 3})); // with gaps
+  EXPECT_TRUE(is_channels_last(Sizes{1, 3, 1, 5}, Sizes{7, 1, 99, 3}));
+}
+
 TEST(Strides, OfOneElementNoneOrAnUnknownNumber) {
   EXPECT_TRUE(is_row_major(Sizes{3, 1, 5}, Sizes{5, 77, 1}));
   EXPECT_TRUE(is_row_major(Sizes{2, 0, 5}, Sizes{9, 9, 1}));

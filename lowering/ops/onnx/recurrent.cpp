@@ -45,8 +45,8 @@ std::vector<GateActivation> activations_of(OpContext& ctx, const RecurrentProble
   const size_t count = usual.size() * static_cast<size_t>(problem.directions());
   if (names.empty())
     while (names.size() < count) names.insert(names.end(), usual.begin(), usual.end());
-  // ONNX's default of RNN names two, which ONNX Runtime writes into the models it saves, for one direction,
-  // too
+  // ONNX's default of RNN names two. ONNX Runtime writes them into the models that it saves, for one
+  // direction, too.
   if (problem.cell == RecurrentProblem::rnn && names.size() == 2) names.resize(count);
   TBX_MODEL(names.size() == count, "{} activations, expected {}", names.size(), count);
   std::vector<float> alphas = ctx.attr_floats("activation_alpha"), betas = ctx.attr_floats("activation_beta");

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/side_by_side.h"
+#include "base/strides.h"
+#include "extern_kernels/cuda/byte_rows.h"
 #include "extern_kernels/cuda/loops.h"
 #include "extern_kernels/cuda/notes.h"
 #include "extern_kernels/cuda/plain.h"
@@ -20,6 +22,10 @@ namespace tbx::extern_kernels {
 using namespace cuda;
 
 namespace {
+
+const char* const kSteps =
+#include "extern_kernels/cuda/byte_steps.inc"
+    ;
 
 const char* const kText =
 #include "extern_kernels/cuda/byte_product.inc"
@@ -66,9 +72,15 @@ public:
         plain_(conv_ ? make_cuda_conv : make_cuda_matmul, device, problem, inputs, outputs) {
     for (const PostOp& op : post_ops())
       if (op.operand >= 0) read_types_ |= 1u << static_cast<int>(inputs[op.operand].dtype);
-    if (load_) return;
-    load_ = [&device](const std::string& text) { return loaded(device, text); };
-    compile_ahead(inputs[0]);
+    const bool given = load_ != nullptr;
+    if (!given) load_ = [&device](const std::string& text) { return loaded(device, text); };
+    if (w_.constant && (!conv_ || !conv_->has_bias || inputs[2].constant)) {
+      ByteRows::Ends ends{a_type_, w_.dtype, result_type_, post_ops(), {}};
+      for (const PostOp& op : post_ops())
+        ends.operands.push_back(op.operand >= 0 ? inputs[op.operand].dtype : DType::undefined);
+      rows_ = std::make_unique<ByteRows>(device, std::move(ends), load_, multiprocessors_, has_clusters_);
+    }
+    if (!given) compile_ahead(inputs, outputs);
   }
 
   std::string description() const override {
@@ -93,18 +105,22 @@ public:
       return plain_.get().run(args);
     }
     ByteArguments& a = call.product;
-    const bool vector = is_vector(call, args.inputs[0]);
-    const Compiled& kernels = compiled_for(vector, conv_ && has_window(args.inputs[1]));
     auto* workspace = static_cast<char*>(args.workspace);
     if (w_.constant) {
       std::scoped_lock lock(mutex_);
-      if (!packed_) pack_constant(call, kernels);
+      if (!packed_) pack_constant(call);
       place_weights(call, static_cast<char*>(packed_->data()));
     } else {
       call.weights.from = args.inputs[1].data;
       place_weights(call, workspace);
-      pack(*args.stream, call, kernels);
+      pack(*args.stream, call);
       workspace += packed_bytes(call);
+    }
+    const bool vector = is_vector(call, args.inputs[0]);
+    const bool windows = conv_ && has_window(args.inputs[1]);
+    if (const auto work = few_rows(call, vector, windows)) {
+      notes_.add(fmt::format("[{} x {} x {}] of few rows", a.rows, a.terms, a.columns));
+      return rows_->run(*args.stream, *work);
     }
     a.partial = reinterpret_cast<int*>(workspace);
     device::LaunchShape shape;
@@ -112,13 +128,13 @@ public:
     shape.blocks = static_cast<uint32_t>(blocks_of(a) * a.splits);
     if (has_clusters_) shape.cluster = static_cast<uint32_t>(a.splits);
     void* pointers[] = {&a};
-    args.stream->launch(kernels.product, shape, pointers);
+    args.stream->launch(product(vector, windows), shape, pointers);
     notes_.add(fmt::format("[{} x {} x {} x {}]{}{}", a.groups, a.rows, a.terms, a.columns,
                            vector ? "" : ", bytes one by one",
                            a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
     if (a.splits == 1 || has_clusters_) return;
     shape.blocks = static_cast<uint32_t>(a.groups * (up(a.rows, kJoined) / kJoined) * a.column_tiles);
-    args.stream->launch(kernels.join, shape, pointers);
+    args.stream->launch(others().join, shape, pointers);
   }
 
   int64_t packed_bytes() const override {
@@ -128,10 +144,19 @@ public:
   std::vector<std::string> implementations() const override { return notes_.all(); }
 
 private:
-  struct Compiled {
-    std::shared_ptr<device::Module> of_product, of_others;
-    device::Kernel product, join, pack;
+  struct Product {
+    std::shared_ptr<device::Module> module;
+    device::Kernel product;
   };
+  struct Others {
+    std::shared_ptr<device::Module> module;
+    device::Kernel join, pack;
+  };
+
+  std::optional<ByteRows::Work> few_rows(const Call& call, bool vector, bool windows) const {
+    if (!rows_ || !vector) return std::nullopt;
+    return rows_->work_of(call.product, windows);
+  }
 
   /// Not each pixel of the result is one pixel of the image.
   bool has_window(const TensorRef& w) const {
@@ -316,47 +341,77 @@ private:
                        static_cast<int>(result_type_));
   }
 
-  const Compiled& compiled_for(bool vector, bool taps) const {
-    Compiled& c = compiled_[vector][taps];
+  std::string text_of(bool product, bool vector, bool taps) const {
+    return fmt::format(
+        "#define PRODUCT {}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
+        "#define CLUSTERS {}\n{}{}\n{}{}",
+        product ? 1 : 0, a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
+        taps ? 1 : 0, has_clusters_ ? 1 : 0, macros_of_end(), loops_arguments(), kSteps, kText);
+  }
+
+  const device::Kernel& product(bool vector, bool taps) const {
+    Product& p = products_[vector][taps];
     std::call_once(once_[vector][taps], [&] {
-      const std::string text =
-          fmt::format("#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
-                      "#define CLUSTERS {}\n{}{}\n{}",
-                      a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
-                      taps ? 1 : 0, has_clusters_ ? 1 : 0, macros_of_end(), loops_arguments(), kText);
-      // At the same time: the product alone takes as long as all texts of most models.
-      rethrow_first(side_by_side(2, [&](size_t i) {
-        (i == 0 ? c.of_product : c.of_others) = load_(fmt::format("#define PRODUCT {}\n{}", 1 - i, text));
-      }));
-      c.product = c.of_product->kernel("byte_product");
-      c.join = c.of_others->kernel("join_bytes");
-      c.pack = c.of_others->kernel("pack_bytes");
+      p.module = load_(text_of(true, vector, taps));
+      p.product = p.module->kernel("byte_product");
     });
-    return c;
+    return p.product;
   }
 
-  /// What the first run will most likely want; it compiles what it lacks.
-  void compile_ahead(const OperandInfo& x) const {
-    if (std::any_of(w_.sizes.begin(), w_.sizes.end(), [](int64_t n) { return n < 0; })) return;
-    const int64_t depth = conv_ ? w_.sizes[1] : w_.sizes[w_.sizes.size() - 2];
-    const size_t terms = conv_ ? 1 : x.sizes.size() - 1; // the dimension of x that is summed over
-    const bool follow = x.strides.empty() || x.strides[terms] == 1;
-    TensorRef w;
-    w.sizes = w_.sizes;
-    compiled_for(depth % kRound == 0 && follow, conv_ && has_window(w));
+  const Others& others() const {
+    std::call_once(once_others_, [&] {
+      others_.module = load_(text_of(false, false, false));
+      others_.join = others_.module->kernel("join_bytes");
+      others_.pack = others_.module->kernel("pack_bytes");
+    });
+    return others_;
   }
 
-  static void pack(device::Stream& stream, Call& call, const Compiled& kernels) {
+  /// What the first run will most likely want; it compiles what it lacks. At the same time: each text takes
+  /// as long as all texts of most models.
+  void compile_ahead(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) const {
+    rethrow_first(side_by_side(2, [&](size_t i) {
+      if (i == 0) return void(others());
+      const auto known = [](const OperandInfo& o) {
+        return o.dtype == DType::undefined ||
+               std::none_of(o.sizes.begin(), o.sizes.end(), [](int64_t n) { return n < 0; });
+      };
+      if (!known(w_)) return;
+      TensorRef w;
+      w.sizes = w_.sizes;
+      const bool windows = conv_ && has_window(w);
+      if (std::all_of(inputs.begin(), inputs.end(), known) && known(outputs[0])) {
+        std::vector<OperandInfo> lying(inputs.begin(), inputs.end());
+        lying.push_back(outputs[0]);
+        std::vector<TensorRef> in;
+        for (OperandInfo& o : lying) {
+          if (o.strides.empty()) o.strides = row_major_strides(o.sizes);
+          in.push_back({nullptr, o.dtype, o.sizes, o.strides}); // as if at the best address
+        }
+        const TensorRef out = in.back();
+        in.pop_back();
+        const Call call = make_call(in, out);
+        if (!call.fits || out.numel() == 0) return;
+        if (const auto work = few_rows(call, is_vector(call, in[0]), windows)) return rows_->compile(*work);
+      }
+      const int64_t depth = conv_ ? w_.sizes[1] : w_.sizes[w_.sizes.size() - 2];
+      const size_t terms = conv_ ? 1 : inputs[0].sizes.size() - 1; // the dimension of x that is summed over
+      const bool follow = inputs[0].strides.empty() || inputs[0].strides[terms] == 1;
+      product(depth % kRound == 0 && follow, windows);
+    }));
+  }
+
+  void pack(device::Stream& stream, Call& call) const {
     if (call.weights.all_columns == 0) return;
     device::LaunchShape shape;
     shape.threads = 128;
     shape.blocks = static_cast<uint32_t>(up(call.weights.all_columns, 4) / 4);
     void* pointers[] = {&call.weights};
-    stream.launch(kernels.pack, shape, pointers);
+    stream.launch(others().pack, shape, pointers);
   }
 
   /// Once per kernel, whatever streams runs have.
-  void pack_constant(const Call& call, const Compiled& kernels) const {
+  void pack_constant(const Call& call) const {
     Call mine = call;
     const auto bytes = static_cast<size_t>(volume(w_.sizes));
     auto from = device_.allocate(bytes), packed = device_.allocate(static_cast<size_t>(packed_bytes(call)));
@@ -364,7 +419,7 @@ private:
     mine.weights.from = from->data();
     const auto stream = device_.make_stream();
     stream->upload(from->data(), w_.constant->data, bytes);
-    pack(*stream, mine, kernels);
+    pack(*stream, mine);
     stream->synchronize();
     packed_ = std::move(packed);
   }
@@ -380,8 +435,10 @@ private:
   unsigned read_types_ = 0; ///< of operands of post-operations, a bit each
   OperandInfo w_;
   LazyKernel plain_;
-  mutable std::once_flag once_[2][2];
-  mutable Compiled compiled_[2][2]; ///< by `vector` and `taps`
+  std::unique_ptr<ByteRows> rows_; ///< where weights are constant
+  mutable std::once_flag once_[2][2], once_others_;
+  mutable Product products_[2][2]; ///< by `vector` and `taps`
+  mutable Others others_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<device::Memory> packed_; ///< sums of columns, behind them the columns
   Notes notes_;

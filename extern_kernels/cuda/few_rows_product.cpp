@@ -15,6 +15,10 @@ const char* const kHalfTiles =
 #include "extern_kernels/cuda/half_tiles.inc"
     ;
 
+const char* const kTileSums =
+#include "extern_kernels/cuda/tile_sums.inc"
+    ;
+
 const char* const kText =
 #include "extern_kernels/cuda/few_rows_product.inc"
     ;
@@ -33,8 +37,8 @@ int64_t chunks_of(const FewRowsShape& s, int64_t k) {
   return quotient(quotient(k, kChunk), int64_t{s.blocks} * s.warps);
 }
 
-/// What a shape is expected to take, in cycles of a multiprocessor behind those that each kernel takes: bytes
-/// that its blocks read, products, and sums that meet. The factors fit measurements of an H200.
+/// What a shape is expected to take: bytes that its blocks read, products, and sums that meet. The factors
+/// fit measurements of an H200.
 double cycles_of(const FewRowsShape& s, int64_t m, int64_t n, int64_t k, int multiprocessors) {
   constexpr double kBytes = 64, kProducts = 800, kSumBytes = 128; // in a cycle
   constexpr double kOfChunk = 60, kOfCluster = 800;
@@ -54,14 +58,10 @@ double cycles_of(const FewRowsShape& s, int64_t m, int64_t n, int64_t k, int mul
          (s.blocks > 1 ? kOfCluster + kOfCluster / 4 * s.blocks : 0);
 }
 
-/// The shape of which least time is to be expected.
-struct Expected {
-  FewRowsShape shape;
-  double cycles = 0;
-};
+} // namespace
 
-Expected expect(int64_t m, int64_t n, int64_t k, int multiprocessors, bool clusters) {
-  Expected best;
+FewRowsExpected expect_few_rows(int64_t m, int64_t n, int64_t k, int multiprocessors, bool clusters) {
+  FewRowsExpected best;
   // Shapes whose weights a thread has room for, or a good part of them.
   const FewRowsShape tiles[] = {{1, 6, 1, 1, 4}, {1, 8, 1, 1, 4}, {1, 4, 1, 1, 4}, {1, 6, 1, 2, 4},
                                 {1, 8, 1, 2, 4}, {1, 4, 1, 2, 4}, {1, 4, 2, 1, 6}, {1, 2, 2, 1, 6}};
@@ -73,12 +73,6 @@ Expected expect(int64_t m, int64_t n, int64_t k, int multiprocessors, bool clust
       best = {s, cycles};
     }
   return best;
-}
-
-} // namespace
-
-FewRowsShape few_rows_shape(int64_t m, int64_t n, int64_t k, int multiprocessors, bool clusters) {
-  return expect(m, n, k, multiprocessors, clusters).shape;
 }
 
 FewRowsProduct::FewRowsProduct(device::Device& device, const OperandInfo& b, Load load, int multiprocessors)
@@ -107,11 +101,11 @@ bool FewRowsProduct::takes(const Gemm& g, const GemmAddresses& at) const {
 bool FewRowsProduct::suits(const Gemm& g, const GemmAddresses& at) const {
   constexpr double kMostCycles = 9200; // a library is faster where more are to be expected
   return has_clusters_ && g.m > 1 && g.m <= kMostRows && takes(g, at) &&
-         expect(g.m, g.n, g.k, multiprocessors_, true).cycles <= kMostCycles;
+         expect_few_rows(g.m, g.n, g.k, multiprocessors_, true).cycles <= kMostCycles;
 }
 
 FewRowsShape FewRowsProduct::shape_of(const Gemm& g) const {
-  return few_rows_shape(g.m, g.n, g.k, multiprocessors_, has_clusters_);
+  return expect_few_rows(g.m, g.n, g.k, multiprocessors_, has_clusters_).shape;
 }
 
 const FewRowsProduct::Kernels& FewRowsProduct::kernels_for(const Gemm& g) const {
@@ -128,7 +122,7 @@ const FewRowsProduct::Kernels& FewRowsProduct::kernels_for(const Gemm& g) const 
   std::scoped_lock lock(mutex_);
   Kernels& kernels = kernels_[macros];
   if (!kernels.module) {
-    kernels.module = load_(macros + kHalfTiles + kText);
+    kernels.module = load_(macros + kHalfTiles + kTileSums + kText);
     kernels.product = kernels.module->kernel("few_rows_product");
     kernels.pack = kernels.module->kernel("pack_few_rows");
     kernels.lead = kernels.module->kernel("lead_few_rows");

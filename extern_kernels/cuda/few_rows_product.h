@@ -25,8 +25,14 @@ struct FewRowsShape {
   int64_t tile_rows() const { return int64_t{16} * rows * row_warps; }
   int64_t tile_columns() const { return int64_t{8} * columns; }
 };
-/// The shape of which least time is to be expected; without clusters a block has all terms.
-FewRowsShape few_rows_shape(int64_t m, int64_t n, int64_t k, int multiprocessors, bool clusters);
+/// The shape of which least time is to be expected, and that time, in cycles of a multiprocessor behind those
+/// that each kernel takes.
+struct FewRowsExpected {
+  FewRowsShape shape;
+  double cycles = 0;
+};
+/// Of halves; without clusters a block has all terms.
+FewRowsExpected expect_few_rows(int64_t m, int64_t n, int64_t k, int multiprocessors, bool clusters);
 
 class FewRowsProduct {
 public:

@@ -26,6 +26,7 @@ protected:
     ASSERT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
     const auto load = [this](const std::string& text) {
       if (text.starts_with("#define PRODUCT 1")) return load_text(*device_, text, {"byte_product"});
+      if (!text.starts_with("#define PRODUCT 0")) return load_text(*device_, text, {"byte_rows"});
       return load_text(*device_, text, {"join_bytes", "pack_bytes"});
     };
     // A small device, so that few tiles are shared by few blocks.

@@ -29,7 +29,8 @@ struct EmittedKernel {
   Team team = Team::thread; ///< CUDA: what takes a task
   int block_threads = 128;  ///< CUDA: threads that suit the kernel, a multiple of 32
   int shared_bytes = 0;     ///< CUDA: dynamic shared memory that a block needs
-  /// CUDA: may start, on GPUs that can (sm_90), before the kernel before it ends: it waits for that itself.
+  /// CUDA: may start, on GPUs that can (sm_90), before the kernel before it ends, with few blocks
+  /// (device::kMostEarlyBlocks): it waits for that itself.
   bool overlaps = false;
 };
 

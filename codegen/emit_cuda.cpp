@@ -14,6 +14,7 @@
 #include "codegen/recompute_rows.h"
 #include "codegen/reductions.h"
 #include "codegen/writer.h"
+#include "device/device.h"
 
 namespace tbx::codegen {
 
@@ -25,10 +26,7 @@ using ir::SymInt;
 
 namespace {
 
-/// Blocks of a kernel that starts before the one before it ends: those of norms between products of few rows
-/// have fewer.
-constexpr int64_t kMostEarly = 256;
-/// Of one behind which the next starts at once, too: those of steps of decoders.
+/// Blocks of a kernel behind which the next starts at once, too: those of steps of decoders.
 constexpr int64_t kMostBeside = 8;
 
 constexpr const char* kPrelude =
@@ -129,13 +127,11 @@ private:
     out.team = mapping_ == Mapping::thread ? Team::thread
                : mapping_ == Mapping::warp ? Team::warp
                                            : Team::block;
+    // Where sizes are known with the run, so is whether it starts early.
     const auto blocks = ir::ceildiv(tasks, ir::SymInt(teams_of_block(out))).as_constant();
-    out.overlaps = blocks && *blocks <= kMostEarly;
-    const std::string body = fmt::format("({}) {{\n{}{}}}\n", parameters(out.overlaps),
-                                         !out.overlaps            ? ""
-                                         : *blocks <= kMostBeside ? "BESIDE\n"
-                                                                  : "BEHIND\n",
-                                         w_.finish());
+    out.overlaps = !blocks || *blocks <= device::kMostEarlyBlocks;
+    const char* const begin = !out.overlaps ? "" : blocks && *blocks <= kMostBeside ? "BESIDE\n" : "BEHIND\n";
+    const std::string body = fmt::format("({}) {{\n{}{}}}\n", parameters(out.overlaps), begin, w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}{}) {}{}}}\n",
                            out.block_threads, blocks_beside(), out.function, body);

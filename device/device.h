@@ -52,6 +52,10 @@ public:
   virtual Kernel kernel(const std::string& name) const = 0;
 };
 
+/// A kernel of more blocks gains nothing from a start before its predecessor ends: norms between products of
+/// few rows have fewer.
+inline constexpr int64_t kMostEarlyBlocks = 256;
+
 /// Threads of a launch: `blocks` blocks of `threads` threads, all in one dimension.
 struct LaunchShape {
   uint32_t blocks = 1, threads = 1;

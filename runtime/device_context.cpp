@@ -116,7 +116,7 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
     run_stream_->launch(on_.kernels[step],
                         {static_cast<uint32_t>(blocks), static_cast<uint32_t>(kernel.launch.threads),
                          static_cast<uint32_t>(kernel.launch.shared_bytes),
-                         kernel.launch.overlaps && on_.starts_early},
+                         kernel.launch.overlaps && on_.starts_early && blocks <= device::kMostEarlyBlocks},
                         arguments_);
   };
   if (shape.state_bytes > 0) {

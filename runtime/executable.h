@@ -60,8 +60,10 @@ struct BufferPlan {
 struct KernelLaunch {
   SizeExpr blocks;
   int threads = 0, shared_bytes = 0;
-  int teams = 1;         ///< of a block; each needs the kernel's scratch for itself
-  bool overlaps = false; ///< may start before the kernel before it ends, where the GPU can
+  int teams = 1; ///< of a block; each needs the kernel's scratch for itself
+  /// May start before the kernel before it ends, where the GPU can and it has few blocks
+  /// (device::kMostEarlyBlocks).
+  bool overlaps = false;
 };
 
 /// Runs tasks of a generated kernel.

@@ -127,6 +127,7 @@ public:
     shape.threads = 128;
     shape.blocks = static_cast<uint32_t>(blocks_of(a) * a.splits);
     if (has_clusters_) shape.cluster = static_cast<uint32_t>(a.splits);
+    shape.overlap = begins_early(device_.properties()) && shape.blocks <= device::kMostEarlyBlocks;
     void* pointers[] = {&a};
     args.stream->launch(product(vector, windows), shape, pointers);
     notes_.add(fmt::format("[{} x {} x {} x {}]{}{}", a.groups, a.rows, a.terms, a.columns,
@@ -344,9 +345,10 @@ private:
   std::string text_of(bool product, bool vector, bool taps) const {
     return fmt::format(
         "#define PRODUCT {}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
-        "#define CLUSTERS {}\n{}{}\n{}{}",
+        "#define CLUSTERS {}\n#define OVERLAP {}\n{}{}\n{}{}",
         product ? 1 : 0, a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
-        taps ? 1 : 0, has_clusters_ ? 1 : 0, macros_of_end(), loops_arguments(), kSteps, kText);
+        taps ? 1 : 0, has_clusters_ ? 1 : 0, begins_early(device_.properties()) ? 1 : 0, macros_of_end(),
+        loops_arguments(), kSteps, kText);
   }
 
   const device::Kernel& product(bool vector, bool taps) const {

@@ -127,8 +127,8 @@ std::optional<ByteRows::Work> ByteRows::work_of(const ByteArguments& call, bool 
                          has_operand ? fmt::format("OF({})", i) : "0");
   }
   // As of half as many halves.
-  const FewRowsExpected expected = expect_few_rows(
-      call.rows, call.columns, quotient(call.packed_terms, 2), multiprocessors_, clusters_);
+  const FewRowsExpected expected =
+      expect_few_rows(call.rows, call.columns, quotient(call.packed_terms, 2), multiprocessors_, clusters_);
   if (expected.cycles > kMostCycles) return std::nullopt;
   const FewRowsShape& s = expected.shape;
   const int64_t chunks = quotient(quotient(call.packed_terms, kChunk), int64_t{s.blocks} * s.warps);

@@ -1,5 +1,5 @@
-// Few rows of 8-bit integers times constant weights by a kernel of ours, which asks for its weights before the
-// kernel before it ends. Of more rows byte_product's tiles are faster.
+// Few rows of 8-bit integers times constant weights by a kernel of ours, which asks for its weights before
+// the kernel before it ends. Of more rows byte_product's tiles are faster.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ namespace tbx::extern_kernels::cuda {
 class ByteRows {
 public:
   using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
-  /// What does not change from call to call. Types of `operands` are those of the post-operations' operands, in
-  /// their order; undefined where one has none.
+  /// What does not change from call to call. Types of `operands` are those of the post-operations' operands,
+  /// in their order; undefined where one has none.
   struct Ends {
     DType a = DType::u8, w = DType::i8, result = DType::i32;
     std::vector<PostOp> post_ops;

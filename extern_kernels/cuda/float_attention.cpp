@@ -81,6 +81,7 @@ public:
     shape.blocks = static_cast<uint32_t>(blocks);
     shape.threads = static_cast<uint32_t>(128 * sharing.groups);
     shape.shared_bytes = static_cast<uint32_t>(shared_bytes(depth_, width_, sharing));
+    shape.overlap = begins_early(properties_) && blocks <= device::kMostEarlyBlocks;
     void* pointers[] = {&a};
     const bool vector = std::all_of(args.inputs.begin(), args.inputs.begin() + 3, in_whole_vectors);
     args.stream->launch(compiled_for(vector, sharing), shape, pointers);
@@ -101,7 +102,8 @@ private:
     constexpr int64_t kManyKeys = 1024, kNarrow = 64;
     const int64_t all = properties_.multiprocessors, blocks = blocks_of(heads, queries, {});
     const bool narrow = std::max(depth_, width_) <= kNarrow;
-    const Sharing two{4, 2, 1, 1}, wide{8, 1, 1, 2};
+    const Sharing two{4, 2, 1, 1}, wide{8, 1, 1, 2}, few{2, 2, 1, 1};
+    if (blocks_of(heads, queries, few) <= all && keys > kKeysOfTile && fits(few)) return few;
     if (blocks <= all) return keys > kKeysOfTile && fits(two) ? two : Sharing{};
     if (!narrow) return blocks_of(heads, queries, wide) >= 4 * all && fits(wide) ? wide : Sharing{};
     if (has_clusters_ && blocks < 3 * all && keys >= kManyKeys) return {4, 1, 2, 4};
@@ -119,10 +121,11 @@ private:
     if (!module)
       module = load_(fmt::format(
           "#define DEPTH {}\n#define WIDTH {}\n#define VECTOR {}\n#define MASK {}\n#define EACH {}\n"
-          "#define GROUPS {}\n#define BLOCKS {}\n#define OVER {}\n#define TOGETHER {}\n{}\n{}",
+          "#define GROUPS {}\n#define BLOCKS {}\n#define OVER {}\n#define TOGETHER {}\n#define OVERLAP "
+          "{}\n{}\n{}",
           in_vectors(depth_), in_vectors(width_), vector ? 1 : 0, static_cast<int>(mask_), sharing.each,
           sharing.groups, sharing.blocks, lies_over(depth_, sharing) ? 1 : 0, sharing.together,
-          loops_arguments(), kFloatText));
+          begins_early(properties_) ? 1 : 0, loops_arguments(), kFloatText));
     return module->kernel("float_attention");
   }
 

@@ -1,6 +1,6 @@
 // Our products and convolutions of few rows of 8-bit integers against plain loops: the text runs in the
-// emulator always, and on a GPU, where clusters share the terms, if there is one that has them. Sums are exact,
-// so results must be equal.
+// emulator always, and on a GPU, where clusters share the terms, if there is one that has them. Sums are
+// exact, so results must be equal.
 #include <gtest/gtest.h>
 
 #include "device/fake/fake_device.h"
@@ -77,8 +77,7 @@ std::vector<PostOp> steps_for(DType result, int form, const Dims& sizes, const D
     operand(PostOp::add, size_of(t) == 1 ? bytes(t, sizes, order) : random_operand(t, sizes, order));
   }
   if (form % 2 == 1) steps.push_back({PostOp::relu});
-  if (size_of(result) == 1)
-    steps.insert(steps.end(), {{PostOp::linear, 1.0f / 64, 3}, {PostOp::round}});
+  if (size_of(result) == 1) steps.insert(steps.end(), {{PostOp::linear, 1.0f / 64, 3}, {PostOp::round}});
   return steps;
 }
 
@@ -88,8 +87,11 @@ struct Sizes {
 
 /// Parts of tiles in each dimension, more terms than are on their way, warps and blocks without terms.
 TEST_P(ByteRows, Products) {
-  std::vector<Sizes> cases{{{5, 64}, {64, 12}},     {{1, 16}, {16, 4}},     {{2, 9, 400}, {1, 400, 44}},
-                           {{17, 1040}, {1040, 8}}, {{33, 128}, {128, 100}}};
+  std::vector<Sizes> cases{{{5, 64}, {64, 12}},
+                           {{1, 16}, {16, 4}},
+                           {{2, 9, 400}, {1, 400, 44}},
+                           {{17, 1040}, {1040, 8}},
+                           {{33, 128}, {128, 100}}};
   if (!is_fake())
     cases.insert(cases.end(), {{{128, 768}, {768, 2304}},
                                {{128, 3072}, {3072, 768}},
@@ -112,7 +114,8 @@ TEST_P(ByteRows, Products) {
       sizes.back() = row.back() = c.b.back();
       const DType result = results[form % 6];
       p.post_ops = steps_for(result, form, sizes, row, {}, in);
-      SCOPED_TRACE(testing::Message() << c.a[c.a.size() - 2] << " x " << c.a.back() << " x " << c.b.back() << ", form " << form);
+      SCOPED_TRACE(testing::Message()
+                   << c.a[c.a.size() - 2] << " x " << c.a.back() << " x " << c.b.back() << ", form " << form);
       check(p, in, random_operand(result, sizes));
     }
 }
@@ -123,9 +126,9 @@ TEST_P(ByteRows, Convolutions) {
     Dims x, w;
     int64_t stride, dilation, pad;
   };
-  std::vector<Case> cases{{{1, 64, 5, 4}, {12, 64, 3, 3}, 1, 1, 1},  {{2, 64, 6, 3}, {8, 64, 1, 1}, 1, 1, 0},
-                          {{2, 64, 5, 6}, {8, 64, 1, 1}, 2, 1, 0},   {{1, 128, 7, 5}, {4, 128, 3, 2}, 2, 2, 2},
-                          {{1, 64, 9}, {20, 64, 3}, 1, 1, 1},        {{3, 48, 2, 2}, {40, 48, 1, 1}, 1, 1, 0}};
+  std::vector<Case> cases{{{1, 64, 5, 4}, {12, 64, 3, 3}, 1, 1, 1}, {{2, 64, 6, 3}, {8, 64, 1, 1}, 1, 1, 0},
+                          {{2, 64, 5, 6}, {8, 64, 1, 1}, 2, 1, 0},  {{1, 128, 7, 5}, {4, 128, 3, 2}, 2, 2, 2},
+                          {{1, 64, 9}, {20, 64, 3}, 1, 1, 1},       {{3, 48, 2, 2}, {40, 48, 1, 1}, 1, 1, 0}};
   if (!is_fake())
     cases.insert(cases.end(), {{{1, 64, 56, 56}, {64, 64, 3, 3}, 1, 1, 1},
                                {{1, 256, 56, 56}, {512, 256, 1, 1}, 2, 1, 0},
@@ -142,7 +145,8 @@ TEST_P(ByteRows, Convolutions) {
       p.strides.assign(space, c.stride), p.dilations.assign(space, c.dilation);
       p.pads_begin.assign(space, c.pad), p.pads_end.assign(space, c.pad);
       const auto order = channels_last(c.x.size());
-      std::vector<Operand> in{bytes(form % 3 == 1 ? DType::i8 : DType::u8, c.x, order), bytes(DType::i8, c.w), {}};
+      std::vector<Operand> in{
+          bytes(form % 3 == 1 ? DType::i8 : DType::u8, c.x, order), bytes(DType::i8, c.w), {}};
       in[1].constant = true;
       Dims sizes{c.x[0], c.w[0]};
       for (size_t d = 0; d < space; ++d)

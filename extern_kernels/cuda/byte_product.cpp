@@ -92,7 +92,9 @@ public:
                           std::span<const TensorRef> outputs) const override {
     if (outputs[0].numel() == 0) return 0;
     const Call call = make_call(inputs, outputs[0]);
-    return call.fits ? partial_bytes(call) + (w_.constant ? 0 : packed_bytes(call)) : 0;
+    if (!call.fits) return 0;
+    return std::max(partial_bytes(call), laid_bytes(call, inputs[1].sizes)) +
+           (w_.constant ? 0 : packed_bytes(call));
   }
 
   bool can_rehearse() const override { return true; }
@@ -116,10 +118,13 @@ public:
       pack(*args.stream, call);
       workspace += packed_bytes(call);
     }
-    const bool vector = is_vector(call, args.inputs[0]);
-    const bool windows = conv_ && has_window(args.inputs[1]);
-    if (const auto work = few_rows(call, vector, windows)) {
-      notes_.add(fmt::format("[{} x {} x {}] of few rows", a.rows, a.terms, a.columns));
+    const bool vector = is_vector(call, args.inputs[0].data);
+    const bool windows = has_window(args.inputs[1].sizes);
+    const bool laid = laid_bytes(call, args.inputs[1].sizes) > 0;
+    if (const auto work = few_rows(call, vector, windows, laid ? workspace : nullptr)) {
+      notes_.add(
+          fmt::format("[{} x {} x {}] of few rows{}", a.rows, a.terms, a.columns, laid ? ", laid out" : ""));
+      if (laid) lay(*args.stream, call, windows, workspace);
       return rows_->run(*args.stream, *work);
     }
     a.partial = reinterpret_cast<int*>(workspace);
@@ -129,13 +134,14 @@ public:
     if (has_clusters_) shape.cluster = static_cast<uint32_t>(a.splits);
     shape.overlap = begins_early(device_.properties()) && shape.blocks <= device::kMostEarlyBlocks;
     void* pointers[] = {&a};
-    args.stream->launch(product(vector, windows), shape, pointers);
+    args.stream->launch(product_kernel(vector, windows), shape, pointers);
     notes_.add(fmt::format("[{} x {} x {} x {}]{}{}", a.groups, a.rows, a.terms, a.columns,
                            vector ? "" : ", bytes one by one",
                            a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
     if (a.splits == 1 || has_clusters_) return;
     shape.blocks = static_cast<uint32_t>(a.groups * (up(a.rows, kJoined) / kJoined) * a.column_tiles);
-    args.stream->launch(others().join, shape, pointers);
+    shape.overlap = false;
+    args.stream->launch(join_kernel(), shape, pointers);
   }
 
   int64_t packed_bytes() const override {
@@ -145,26 +151,51 @@ public:
   std::vector<std::string> implementations() const override { return notes_.all(); }
 
 private:
-  struct Product {
+  /// A text for some form of operand a.
+  struct Compiled {
+    std::once_flag once;
     std::shared_ptr<device::Module> module;
-    device::Kernel product;
+    device::Kernel kernel;
   };
-  struct Others {
-    std::shared_ptr<device::Module> module;
-    device::Kernel join, pack;
-  };
+  enum Part : uint8_t { tiles, others, laying };
 
-  std::optional<ByteRows::Work> few_rows(const Call& call, bool vector, bool windows) const {
-    if (!rows_ || !vector) return std::nullopt;
-    return rows_->work_of(call.product, windows);
+  /// `laid`: where rows are laid out; nullptr: they are read where they lie.
+  std::optional<ByteRows::Work> few_rows(const Call& call, bool vector, bool windows,
+                                         const void* laid) const {
+    if (!rows_ || (!vector && !laid)) return std::nullopt;
+    if (!laid) return rows_->work_of(call.product, windows);
+    ByteArguments a = call.product;
+    a.a = laid;
+    long long step = a.depth = a.packed_depth = a.packed_terms;
+    for (int d = 3; d >= 0; --d) a.a_row[d] = step, step *= a.row_sizes[d];
+    return rows_->work_of(a, false);
   }
 
-  /// Not each pixel of the result is one pixel of the image.
-  bool has_window(const TensorRef& w) const {
+  /// Of the rows of a convolution, where they are to be laid out for a product of few rows: a few bytes of a
+  /// tap are dear to read each time that a tile wants them.
+  int64_t laid_bytes(const Call& call, std::span<const int64_t> w) const {
+    const ByteArguments& a = call.product;
+    if (!rows_ || !conv_ || a.groups != 1) return 0;
+    if (is_vector(call, nullptr) && (!has_window(w) || a.depth % ByteRows::kChunk == 0)) return 0;
+    if (!rows_->pays(a.rows, a.columns, a.packed_terms)) return 0;
+    return int64_t{a.rows} * a.packed_terms;
+  }
+  void lay(device::Stream& stream, Call& call, bool windows, void* at) const {
+    device::LaunchShape shape;
+    shape.threads = 128;
+    shape.blocks = static_cast<uint32_t>(
+        up(int64_t{call.product.rows} * (call.product.packed_terms / kRound), 128) / 128);
+    shape.overlap = begins_early(device_.properties()) && shape.blocks <= device::kMostEarlyBlocks;
+    void* pointers[] = {&call.product, &at};
+    stream.launch(laying_kernel(windows), shape, pointers);
+  }
+
+  /// Not each pixel of the result is one pixel of the image. `w`: sizes of the weights.
+  bool has_window(std::span<const int64_t> w) const {
     auto any = [](std::span<const int64_t> v, int64_t other) {
       return std::any_of(v.begin(), v.end(), [&](int64_t n) { return n != other; });
     };
-    return any(w.sizes.subspan(2), 1) || any(conv_->pads_begin, 0) || any(conv_->pads_end, 0);
+    return conv_ && (any(w.subspan(2), 1) || any(conv_->pads_begin, 0) || any(conv_->pads_end, 0));
   }
 
   static int64_t blocks_of(const ByteArguments& a) {
@@ -255,7 +286,7 @@ private:
       const size_t to = from + d;
       a.row_sizes[1 + to] = as_int(y.sizes[2 + d]);
       a.a_row[1 + to] =
-          x.strides[2 + d] * (has_window(w) ? 1 : p.strides[d]); // steps of the image, or of rows
+          x.strides[2 + d] * (has_window(w.sizes) ? 1 : p.strides[d]); // steps of the image, or of rows
       a.in[to] = as_int(x.sizes[2 + d]), a.kernel[to] = as_int(w.sizes[2 + d]);
       a.stride[to] = as_int(p.strides[d]), a.dilation[to] = as_int(p.dilations[d]);
       a.pad[to] = as_int(p.pads_begin[d]);
@@ -324,9 +355,9 @@ private:
   }
 
   /// 16 terms that follow each other are 16 aligned bytes of one tap.
-  static bool is_vector(const Call& call, const TensorRef& x) {
+  static bool is_vector(const Call& call, const void* data) {
     const ByteArguments& a = call.product;
-    bool fits = a.depth % kRound == 0 && a.a_step == 1 && reinterpret_cast<uintptr_t>(x.data) % kRound == 0;
+    bool fits = a.depth % kRound == 0 && a.a_step == 1 && reinterpret_cast<uintptr_t>(data) % kRound == 0;
     for (int64_t step : a.a_row) fits = fits && step % kRound == 0;
     for (int64_t step : a.a_group) fits = fits && step % kRound == 0;
     return fits;
@@ -342,46 +373,41 @@ private:
                        static_cast<int>(result_type_));
   }
 
-  std::string text_of(bool product, bool vector, bool taps) const {
+  std::string text_of(Part part, bool vector, bool taps) const {
     return fmt::format(
-        "#define PRODUCT {}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
+        "#define PART {}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
         "#define CLUSTERS {}\n#define OVERLAP {}\n{}{}\n{}{}",
-        product ? 1 : 0, a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
+        static_cast<int>(part), a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
         taps ? 1 : 0, has_clusters_ ? 1 : 0, begins_early(device_.properties()) ? 1 : 0, macros_of_end(),
         loops_arguments(), kSteps, kText);
   }
-
-  const device::Kernel& product(bool vector, bool taps) const {
-    Product& p = products_[vector][taps];
-    std::call_once(once_[vector][taps], [&] {
-      p.module = load_(text_of(true, vector, taps));
-      p.product = p.module->kernel("byte_product");
+  const device::Kernel& compiled(Compiled& c, Part part, const char* name, bool vector, bool taps) const {
+    std::call_once(c.once, [&] {
+      c.module = load_(text_of(part, vector, taps));
+      c.kernel = c.module->kernel(name);
     });
-    return p.product;
+    return c.kernel;
   }
-
-  const Others& others() const {
-    std::call_once(once_others_, [&] {
-      others_.module = load_(text_of(false, false, false));
-      others_.join = others_.module->kernel("join_bytes");
-      others_.pack = others_.module->kernel("pack_bytes");
-    });
-    return others_;
+  const device::Kernel& product_kernel(bool vector, bool taps) const {
+    return compiled(products_[vector][taps], tiles, "byte_product", vector, taps);
+  }
+  const device::Kernel& pack_kernel() const { return compiled(pack_, others, "pack_bytes", false, false); }
+  const device::Kernel& join_kernel() const { return compiled(join_, others, "join_bytes", false, false); }
+  const device::Kernel& laying_kernel(bool windows) const {
+    return compiled(laying_[windows], laying, "lay_bytes", false, windows);
   }
 
   /// What the first run will most likely want; it compiles what it lacks. At the same time: each text takes
   /// as long as all texts of most models.
   void compile_ahead(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) const {
     rethrow_first(side_by_side(2, [&](size_t i) {
-      if (i == 0) return void(others());
+      if (i == 0) return void(pack_kernel());
       const auto known = [](const OperandInfo& o) {
         return o.dtype == DType::undefined ||
                std::none_of(o.sizes.begin(), o.sizes.end(), [](int64_t n) { return n < 0; });
       };
       if (!known(w_)) return;
-      TensorRef w;
-      w.sizes = w_.sizes;
-      const bool windows = conv_ && has_window(w);
+      const bool windows = has_window(w_.sizes);
       if (std::all_of(inputs.begin(), inputs.end(), known) && known(outputs[0])) {
         std::vector<OperandInfo> lying(inputs.begin(), inputs.end());
         lying.push_back(outputs[0]);
@@ -392,14 +418,19 @@ private:
         }
         const TensorRef out = in.back();
         in.pop_back();
+        if (out.numel() == 0) return;
         const Call call = make_call(in, out);
-        if (!call.fits || out.numel() == 0) return;
-        if (const auto work = few_rows(call, is_vector(call, in[0]), windows)) return rows_->compile(*work);
+        if (!call.fits) return;
+        static const char kAnywhere alignas(16) = 0;
+        const bool laid = laid_bytes(call, w_.sizes) > 0;
+        if (laid) laying_kernel(windows);
+        if (const auto work = few_rows(call, is_vector(call, nullptr), windows, laid ? &kAnywhere : nullptr))
+          return rows_->compile(*work);
       }
       const int64_t depth = conv_ ? w_.sizes[1] : w_.sizes[w_.sizes.size() - 2];
       const size_t terms = conv_ ? 1 : inputs[0].sizes.size() - 1; // the dimension of x that is summed over
       const bool follow = inputs[0].strides.empty() || inputs[0].strides[terms] == 1;
-      product(depth % kRound == 0 && follow, windows);
+      product_kernel(depth % kRound == 0 && follow, windows);
     }));
   }
 
@@ -409,7 +440,7 @@ private:
     shape.threads = 128;
     shape.blocks = static_cast<uint32_t>(up(call.weights.all_columns, 4) / 4);
     void* pointers[] = {&call.weights};
-    stream.launch(others().pack, shape, pointers);
+    stream.launch(pack_kernel(), shape, pointers);
   }
 
   /// Once per kernel, whatever streams runs have.
@@ -437,10 +468,10 @@ private:
   unsigned read_types_ = 0; ///< of operands of post-operations, a bit each
   OperandInfo w_;
   LazyKernel plain_;
-  std::unique_ptr<ByteRows> rows_; ///< where weights are constant
-  mutable std::once_flag once_[2][2], once_others_;
-  mutable Product products_[2][2]; ///< by `vector` and `taps`
-  mutable Others others_;
+  std::unique_ptr<ByteRows> rows_;  ///< where weights are constant
+  mutable Compiled products_[2][2]; ///< by `vector` and `taps`
+  mutable Compiled laying_[2];      ///< by `taps`
+  mutable Compiled pack_, join_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<device::Memory> packed_; ///< sums of columns, behind them the columns
   Notes notes_;

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "base/dtype.h"
-#include "extern_kernels/cuda/few_rows_product.h"
 #include "extern_kernels/cuda/tensor_attention.h"
 
 namespace tbx::extern_kernels::cuda {
@@ -25,8 +24,6 @@ const char* const kSteps =
 const char* const kText =
 #include "extern_kernels/cuda/byte_rows.inc"
     ;
-
-constexpr int64_t kChunk = 64; ///< terms that a warp multiplies at a time
 
 int64_t quotient(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
@@ -58,6 +55,16 @@ ByteRows::ByteRows(device::Device& device, Ends ends, Load load, int multiproces
     : ends_(std::move(ends)), load_(std::move(load)), multiprocessors_(multiprocessors), clusters_(clusters),
       overlaps_(begins_early(device.properties())) {}
 
+/// As of half as many halves.
+FewRowsExpected ByteRows::expect(int64_t rows, int64_t columns, int64_t terms) const {
+  return expect_few_rows(rows, columns, quotient(terms, 2), multiprocessors_, clusters_);
+}
+
+bool ByteRows::pays(int64_t rows, int64_t columns, int64_t terms) const {
+  constexpr double kMostCycles = 10000; // measured on an H200
+  return expect(rows, columns, terms).cycles <= kMostCycles;
+}
+
 bool ByteRows::add_operand(int i, const View& v, const ByteArguments& call, Work& work) const {
   const std::optional<int64_t> step = step_of(call.row_sizes, v.strides);
   const DType type = ends_.operands[static_cast<size_t>(i)];
@@ -73,7 +80,6 @@ bool ByteRows::add_operand(int i, const View& v, const ByteArguments& call, Work
 
 std::optional<ByteRows::Work> ByteRows::work_of(const ByteArguments& call, bool windows) const {
   constexpr int64_t kWeights = 24, kRows = 8; // vectors of a thread that are on their way
-  constexpr double kMostCycles = 10000;       // tiles are faster where more are to be expected
   if (call.groups != 1 || call.b_zero || call.columns % 4 != 0) return std::nullopt;
   if (call.columns == 0 || call.packed_terms == 0) return std::nullopt;
   Work work;
@@ -126,11 +132,8 @@ std::optional<ByteRows::Work> ByteRows::work_of(const ByteArguments& call, bool 
     steps += fmt::format(" x = step<{}>(x, p.factors[{}][0], p.factors[{}][1], {});", op.kind, i, i,
                          has_operand ? fmt::format("OF({})", i) : "0");
   }
-  // As of half as many halves.
-  const FewRowsExpected expected =
-      expect_few_rows(call.rows, call.columns, quotient(call.packed_terms, 2), multiprocessors_, clusters_);
-  if (expected.cycles > kMostCycles) return std::nullopt;
-  const FewRowsShape& s = expected.shape;
+  if (!pays(call.rows, call.columns, call.packed_terms)) return std::nullopt;
+  const FewRowsShape s = expect(call.rows, call.columns, call.packed_terms).shape;
   const int64_t chunks = quotient(quotient(call.packed_terms, kChunk), int64_t{s.blocks} * s.warps);
   work.macros += fmt::format(
       "\n#define STEPS{}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define RESULT {}\n#define TERMS {}\n"

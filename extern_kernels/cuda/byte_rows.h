@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "extern_kernels/cuda/few_rows_product.h"
 #include "extern_kernels/cuda/loops.h"
 
 namespace tbx::extern_kernels::cuda {
@@ -35,6 +36,9 @@ public:
     std::string macros; ///< in front of the text
     device::LaunchShape shape;
   };
+  static constexpr int64_t kChunk = 64; ///< terms that a warp multiplies at a time
+  /// Less time is to be expected than tiles take.
+  bool pays(int64_t rows, int64_t columns, int64_t terms) const;
   /// Empty where it does not take the call, or tiles are faster. `windows`: rows are places of a window.
   std::optional<Work> work_of(const ByteArguments& call, bool windows) const;
   void compile(const Work& work) const { kernel_of(work.macros); }
@@ -46,6 +50,7 @@ private:
     device::Kernel kernel;
   };
   const Kernel& kernel_of(const std::string& macros) const;
+  FewRowsExpected expect(int64_t rows, int64_t columns, int64_t terms) const;
   /// What reads an operand of a post-operation; false: it lies otherwise than the kernel reads.
   bool add_operand(int i, const View& v, const ByteArguments& call, Work& work) const;
 

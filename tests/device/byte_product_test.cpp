@@ -25,9 +25,10 @@ protected:
     const auto infos = infos_of(in), outs = infos_of({out});
     ASSERT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
     const auto load = [this](const std::string& text) {
-      if (text.starts_with("#define PRODUCT 1")) return load_text(*device_, text, {"byte_product"});
-      if (!text.starts_with("#define PRODUCT 0")) return load_text(*device_, text, {"byte_rows"});
-      return load_text(*device_, text, {"join_bytes", "pack_bytes"});
+      if (text.starts_with("#define PART 0")) return load_text(*device_, text, {"byte_product"});
+      if (text.starts_with("#define PART 1")) return load_text(*device_, text, {"join_bytes", "pack_bytes"});
+      if (text.starts_with("#define PART 2")) return load_text(*device_, text, {"lay_bytes"});
+      return load_text(*device_, text, {"byte_rows"});
     };
     // A small device, so that few tiles are shared by few blocks.
     const auto kernel = is_fake() ? extern_kernels::make_byte_product(*device_, p, infos, outs, load, 2)

@@ -75,7 +75,7 @@ public:
     const bool given = load_ != nullptr;
     if (!given) load_ = [&device](const std::string& text) { return loaded(device, text); };
     if (w_.constant && (!conv_ || !conv_->has_bias || inputs[2].constant)) {
-      ByteRows::Ends ends{a_type_, w_.dtype, result_type_, post_ops(), {}};
+      ByteRows::Ends ends{a_type_, w_.dtype, result_type_, post_ops(), {}, is_known(inputs[0])};
       for (const PostOp& op : post_ops())
         ends.operands.push_back(op.operand >= 0 ? inputs[op.operand].dtype : DType::undefined);
       rows_ = std::make_unique<ByteRows>(device, std::move(ends), load_, multiprocessors_, has_clusters_);
@@ -397,34 +397,48 @@ private:
     return compiled(laying_[windows], laying, "lay_bytes", false, windows);
   }
 
+  static bool is_known(const OperandInfo& o) {
+    return o.dtype == DType::undefined ||
+           std::none_of(o.sizes.begin(), o.sizes.end(), [](int64_t n) { return n < 0; });
+  }
+  /// Of sizes that come with the run: one image, or one sequence of middle length. Those of an image itself
+  /// stay unknown.
+  void make_likely(OperandInfo& o) const {
+    constexpr int64_t kLength = 128;
+    for (size_t d = 0; d < o.sizes.size(); ++d) {
+      if (o.sizes[d] >= 0) continue;
+      if (product_)
+        o.sizes[d] = d + 2 == o.sizes.size() ? kLength : 1;
+      else if (d == 0)
+        o.sizes[d] = 1;
+    }
+    if (is_known(o) && o.dtype != DType::undefined && o.strides.empty())
+      o.strides = row_major_strides(o.sizes);
+  }
+
   /// What the first run will most likely want; it compiles what it lacks. At the same time: each text takes
   /// as long as all texts of most models.
   void compile_ahead(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) const {
     rethrow_first(side_by_side(2, [&](size_t i) {
       if (i == 0) return void(pack_kernel());
-      const auto known = [](const OperandInfo& o) {
-        return o.dtype == DType::undefined ||
-               std::none_of(o.sizes.begin(), o.sizes.end(), [](int64_t n) { return n < 0; });
-      };
-      if (!known(w_)) return;
+      if (!is_known(w_)) return;
       const bool windows = has_window(w_.sizes);
-      if (std::all_of(inputs.begin(), inputs.end(), known) && known(outputs[0])) {
-        std::vector<OperandInfo> lying(inputs.begin(), inputs.end());
-        lying.push_back(outputs[0]);
+      std::vector<OperandInfo> likely(inputs.begin(), inputs.end());
+      likely.push_back(outputs[0]);
+      for (OperandInfo& o : likely) make_likely(o);
+      if (std::all_of(likely.begin(), likely.end(), is_known)) {
         std::vector<TensorRef> in;
-        for (OperandInfo& o : lying) {
-          if (o.strides.empty()) o.strides = row_major_strides(o.sizes);
+        for (const OperandInfo& o : likely)
           in.push_back({nullptr, o.dtype, o.sizes, o.strides}); // as if at the best address
-        }
         const TensorRef out = in.back();
         in.pop_back();
         if (out.numel() == 0) return;
         const Call call = make_call(in, out);
         if (!call.fits) return;
-        static const char kAnywhere alignas(16) = 0;
+        alignas(16) static const char anywhere = 0;
         const bool laid = laid_bytes(call, w_.sizes) > 0;
         if (laid) laying_kernel(windows);
-        if (const auto work = few_rows(call, is_vector(call, nullptr), windows, laid ? &kAnywhere : nullptr))
+        if (const auto work = few_rows(call, is_vector(call, nullptr), windows, laid ? &anywhere : nullptr))
           return rows_->compile(*work);
       }
       const int64_t depth = conv_ ? w_.sizes[1] : w_.sizes[w_.sizes.size() - 2];

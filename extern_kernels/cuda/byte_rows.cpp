@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <limits>
 
 #include "base/dtype.h"
@@ -57,6 +57,7 @@ ByteRows::ByteRows(device::Device& device, Ends ends, Load load, int multiproces
 
 /// As of half as many halves.
 FewRowsExpected ByteRows::expect(int64_t rows, int64_t columns, int64_t terms) const {
+  if (!ends_.known_rows) rows = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
   return expect_few_rows(rows, columns, quotient(terms, 2), multiprocessors_, clusters_);
 }
 

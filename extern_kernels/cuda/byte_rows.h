@@ -26,6 +26,7 @@ public:
     DType a = DType::u8, w = DType::i8, result = DType::i32;
     std::vector<PostOp> post_ops;
     std::vector<DType> operands;
+    bool known_rows = true; ///< else one text serves many numbers of rows, up to a power of two
   };
   /// `multiprocessors`: work is spread over so many.
   ByteRows(device::Device& device, Ends ends, Load load, int multiprocessors, bool clusters);

@@ -12,6 +12,8 @@
 namespace tbx::test {
 namespace {
 
+using extern_kernels::OperandInfo;
+
 class ByteRows : public testing::TestWithParam<const char*> {
 protected:
   void SetUp() override {
@@ -22,9 +24,9 @@ protected:
       GTEST_SKIP() << device_->properties().architecture;
   }
   bool is_fake() const { return device::is_fake(*device_); }
-  void check(const Problem& p, const std::vector<Operand>& in, const Operand& out, bool few_rows = true) {
-    const auto infos = infos_of(in), outs = infos_of({out});
-    ASSERT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
+  std::unique_ptr<extern_kernels::ExternKernel> make(const Problem& p, std::vector<OperandInfo> infos,
+                                                     std::vector<OperandInfo> outs) {
+    EXPECT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
     const auto load = [this](const std::string& text) {
       if (text.starts_with("#define PART 0")) return load_text(*device_, text, {"byte_product"});
       if (text.starts_with("#define PART 1")) return load_text(*device_, text, {"join_bytes", "pack_bytes"});
@@ -32,8 +34,11 @@ protected:
       return load_text(*device_, text, {"byte_rows"});
     };
     // Of one multiprocessor small products have blocks of all shapes.
-    const auto kernel = is_fake() ? extern_kernels::make_byte_product(*device_, p, infos, outs, load, 1)
-                                  : extern_kernels::make_byte_product(*device_, p, infos, outs);
+    return is_fake() ? extern_kernels::make_byte_product(*device_, p, infos, outs, load, 1)
+                     : extern_kernels::make_byte_product(*device_, p, infos, outs);
+  }
+  void check(const Problem& p, const std::vector<Operand>& in, const Operand& out, bool few_rows = true) {
+    const auto kernel = make(p, infos_of(in), infos_of({out}));
     expect_right(*device_, *kernel, p, in, out);
     const auto notes = dynamic_cast<const extern_kernels::LibraryKernel&>(*kernel).implementations();
     ASSERT_EQ(notes.size(), 1U);
@@ -174,6 +179,33 @@ TEST_P(ByteRows, Convolutions) {
       SCOPED_TRACE(testing::Message() << c.x[1] << " channels, " << c.w.back() << " pixels, form " << form);
       check(p, in, random_operand(result, sizes, order));
     }
+}
+
+/// One kernel for several numbers of rows that come with the run.
+TEST_P(ByteRows, RowsOfTheRun) {
+  MatMulProblem p;
+  p.a_zero = 3;
+  p.post_ops = {{PostOp::mul, 0, 0, 4}};
+  std::unique_ptr<extern_kernels::ExternKernel> kernel;
+  for (int64_t rows : {7, 1, 8, 20}) {
+    std::vector<Operand> in{bytes(DType::u8, {1, rows, 80}),
+                            bytes(DType::i8, {1, 80, 24}),
+                            {},
+                            zero_point(9),
+                            random_operand(DType::f32, {1, 1, 24})};
+    in[1].constant = true;
+    const Operand out = random_operand(DType::f32, {1, rows, 24});
+    if (!kernel) {
+      std::vector<OperandInfo> infos = infos_of(in), outs = infos_of({out});
+      for (OperandInfo* o : {&infos[0], &outs[0]}) o->sizes[0] = o->sizes[1] = -1, o->strides.clear();
+      kernel = make(p, infos, outs);
+    }
+    SCOPED_TRACE(testing::Message() << rows << " rows");
+    expect_right(*device_, *kernel, p, in, out);
+  }
+  for (const std::string& note :
+       dynamic_cast<const extern_kernels::LibraryKernel&>(*kernel).implementations())
+    EXPECT_NE(note.find("of few rows"), std::string::npos) << note;
 }
 
 /// Tiles compute what rows of the kernel cannot be read of.

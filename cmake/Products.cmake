@@ -23,7 +23,7 @@ foreach(library IN ITEMS tensorbox tensorbox_runtime)
 endforeach()
 # The same as one archive; its user links the libraries below it.
 add_library(tensorbox_runtime_static STATIC cmake/empty.cpp $<TARGET_OBJECTS:tbx_package> $<TARGET_OBJECTS:tbx_runtime>
-  $<TARGET_OBJECTS:tbx_extern_kernels> $<TARGET_OBJECTS:tbx_device> $<TARGET_OBJECTS:tbx_ir> $<TARGET_OBJECTS:tbx_base> $<TARGET_OBJECTS:ducc0_fft>)
+  $<TARGET_OBJECTS:tbx_extern_kernels> $<TARGET_OBJECTS:tbx_extern_kernels_small> $<TARGET_OBJECTS:tbx_device> $<TARGET_OBJECTS:tbx_ir> $<TARGET_OBJECTS:tbx_base> $<TARGET_OBJECTS:ducc0_fft>)
 set_target_properties(tensorbox_runtime_static PROPERTIES OUTPUT_NAME tensorbox_runtime
                                                           ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(tbx_below fmt xxhash re2 png z)

@@ -1,13 +1,26 @@
-# tbx_stage_library(<folder> [PUBLIC libs...] [PRIVATE libs...]): static library tbx_<folder> of every *.cpp below
-# <folder>. A CMakeLists.txt in the folder, if there is one, may add to the target.
+# tbx_stage_library(<folder> [PUBLIC libs...] [PRIVATE libs...] [SMALL regex]): static library tbx_<folder> of every *.cpp
+# below <folder>; what matches SMALL is compiled for size (objects of tbx_<folder>_small). A CMakeLists.txt in the folder,
+# if there is one, may add to the target.
 option(TBX_LARGE_UNITS "Many files per translation unit: soonest built from nothing; OFF for editing file by file" ON)
 
 function(tbx_stage_library folder)
-  cmake_parse_arguments(arg "" "" "PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "" "SMALL" "PUBLIC;PRIVATE" ${ARGN})
   set(target tbx_${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  if(arg_SMALL)
+    set(small ${sources})
+    list(FILTER small INCLUDE REGEX ${arg_SMALL})
+    list(FILTER sources EXCLUDE REGEX ${arg_SMALL})
+    add_library(${target}_small OBJECT ${small})
+    target_compile_options(${target}_small PRIVATE $<$<CONFIG:Release>:-Os>)
+    target_link_libraries(${target}_small PRIVATE tbx_options ${arg_PUBLIC} ${arg_PRIVATE})
+    tbx_join_units(${target}_small ${small})
+  endif()
   if(sources)
     add_library(${target} STATIC ${sources})
+    if(arg_SMALL)
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_small>)
+    endif()
     target_link_libraries(${target} PUBLIC tbx_options ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
     tbx_join_units(${target} ${sources})
   else()

@@ -113,7 +113,7 @@ TBX_AVX2 void tile_bounded(const Tile& t, const Terms& terms, int half, const Bo
       auto large = static_cast<uint32_t>(
           ~_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(bound, most), bound)));
       const int64_t end = std::min(first + 32, terms.groups);
-      if (3 * std::popcount(large) > end - first) large = ~uint32_t{0} >> (32 - (end - first));
+      if (int64_t{3} * std::popcount(large) > end - first) large = ~uint32_t{0} >> (32 - (end - first));
       for (;; large &= large - 1) {
         const int64_t next = large != 0 ? first + std::countr_zero(large) : end;
 #pragma GCC unroll 2

@@ -6,6 +6,7 @@
     ./dev python bench/compare.py --measure latency --models resnet50 --rounds 30
     ./dev python bench/compare.py --models gpt2_decode+w8@past_len=512,total_len=513     (workloads.py: forms and shapes)
     ./dev python bench/compare.py --models mine.onnx@batch=8 --engines tensorbox ort     any file, with random inputs
+    ./dev python bench/compare.py --isa avx2 --models resnet50_int8_qdq                   as on a CPU without AVX-512 and VNNI
 
 Every engine has a process of its own for each model. Latency: all engines of a model are loaded, then measured in
 turn, round by round, so that a machine that drifts drifts for all of them. Start-up: file to first output, libraries
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -33,6 +35,7 @@ BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH.parent / "tests" / "zoo"))
 
 import engines  # noqa: E402
+import hide_isa  # noqa: E402
 import machine  # noqa: E402
 import workloads  # noqa: E402
 import zoo  # noqa: E402
@@ -287,6 +290,12 @@ def main(arguments: list[str] | None = None) -> int:
         "threads": options.threads,
         "models": {},
     }
+    if options.isa:
+        try:
+            os.environ.update(hide_isa.environment(options.isa))  # of all that is started from here on
+        except hide_isa.CannotHide as reason:
+            parser.error(str(reason))
+        result["machine"] |= {"isa": hide_isa.left(result["machine"]["isa"], options.isa), "kept_isa": options.isa}
     if options.resume and options.json and options.json.is_file():
         before = json.loads(options.json.read_text())
         result["models"] = before["models"]
@@ -336,6 +345,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engines", nargs="+", choices=engines.ENGINES, default=["tensorbox", "ort", "openvino"])
     parser.add_argument("--measure", nargs="+", choices=["latency", "decode", "start", "work", "callers"], default=["latency", "start"])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--isa", choices=hide_isa.HIDDEN, help="hide what else the CPU has from all engines")
     parser.add_argument("--rounds", type=int, default=12, help="rounds of latency per engine")
     parser.add_argument("--round-seconds", type=float, default=0.35, help="length of a round, at least 3 runs")
     parser.add_argument("--repeat", type=int, default=3, help="fresh processes per engine for start-up and memory")

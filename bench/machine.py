@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ISA_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
+ISA_FLAGS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
 
 
 def describe() -> dict[str, Any]:
@@ -43,10 +43,11 @@ def busy_share(seconds: float) -> float:
 
 def one_line(machine: dict[str, Any]) -> str:
     """The description as a sentence for a report."""
+    hidden = f" (what else it has was hidden: --isa {machine['kept_isa']})" if "kept_isa" in machine else ""
     virtual = ", virtual" if machine["hypervisor"] else ""
     return (
         f"{machine['cpu']} ({machine['cpu_id']}{virtual}), {machine['cores']} cores, "
-        f"{machine['memory_gib']} GiB; {' '.join(machine['isa'])}; {machine['system']}; {machine['compiler']}"
+        f"{machine['memory_gib']} GiB; {' '.join(machine['isa'])}{hidden}; {machine['system']}; {machine['compiler']}"
     )
 
 

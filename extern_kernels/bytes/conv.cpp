@@ -33,12 +33,12 @@ public:
 
   /// Whether the form is the fastest one for these weights.
   bool suits(const OperandInfo& w) const {
-    if (form_ != Form::sorted_quads) return true;
+    if (form_ != Form::bounded_quads) return true;
     if (!is_known(w) || w.constant->numel() == 0) return false;
     const Places places = places_of(w.sizes, {});
     std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(form_, terms(places))));
     pack(tensor_of(w), places, 0, 1, panel.data());
-    return widened_part(panel.data(), terms(places)) <= kMostWidened;
+    return has_high_bounds(panel.data(), terms(places));
   }
 
   /// Packs weights that are known, once.
@@ -105,8 +105,6 @@ public:
   }
 
 private:
-  static constexpr int64_t kGroup = group_of(kFormOf<N>);
-
   /// Where the terms of a result lie, and which weights belong to them.
   struct Places {
     std::vector<int64_t> starts; ///< in elements from the first
@@ -114,9 +112,10 @@ private:
     bool in_line = false;        ///< the taps of the last dimension follow each other like channels
   };
 
-  static Terms terms(const Places& places) {
+  Terms terms(const Places& places) const {
+    const int64_t group = group_of(form_);
     return {places.starts.data(), static_cast<int64_t>(places.starts.size()),
-            (places.depth + kGroup - 1) / kGroup};
+            (places.depth + group - 1) / group};
   }
 
   /// Elements between neighbours of each dimension of the copy.
@@ -184,7 +183,7 @@ private:
   /// Some of the panels; `to` is the place of the first of all.
   void pack(const TensorRef& w, const Places& places, int64_t begin, int64_t end, int8_t* to) const {
     const int64_t columns = w.sizes[0] / p_.group, panels = panels_of(columns), depth = w.sizes[1];
-    const Terms terms = ByteConv::terms(places);
+    const Terms terms = this->terms(places);
     const std::span<const int64_t> kernel = w.sizes.subspan(2);
     const size_t dims = kernel.size() - (places.in_line ? 1 : 0);
     WeightSteps steps{w.strides[0], {}, {}};

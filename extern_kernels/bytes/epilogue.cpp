@@ -204,7 +204,76 @@ size_t count_before_storing(const std::vector<PostOp>& ops, DType result) {
   return is_byte(result) && count > 0 && ops[count - 1].kind == PostOp::round ? count - 1 : count;
 }
 
+/// Of sixteen columns, and of all of them.
+struct Columns {
+  __m256 scale[2], bias[2];
+};
+struct Numbers {
+  __m256 low, high, alpha, beta, gamma, delta;
+};
+
+/// Eight sums as integers that are still to saturate.
+template <bool kMore, bool kOperand>
+TBX_AVX2_INLINE __m256i work_on(const int32_t* sums, __m256 scale, __m256 bias, const Numbers& n,
+                                const uint8_t* operand) {
+  __m256 x = _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums)));
+  x = _mm256_add_ps(rounded_product(x, scale), bias);
+  if constexpr (kMore) {
+    x = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    x = _mm256_min_ps(n.high, _mm256_max_ps(n.low, x));
+  }
+  if constexpr (kOperand)
+    x = _mm256_fmadd_ps(_mm256_add_ps(rounded_product(x, n.alpha), eight(operand)), n.gamma, n.delta);
+  else if constexpr (kMore)
+    x = _mm256_fmadd_ps(x, n.alpha, n.beta);
+  if constexpr (!kOperand) x = _mm256_min_ps(_mm256_set1_ps(255), x);
+  return _mm256_cvtps_epi32(x);
+}
+
+/// Two rows at a time. Steps are those of `rows`: of the result, and of the operand.
+template <bool kMore, bool kOperand>
+TBX_AVX2 void work_on_all(const int32_t* sums, int count, const Columns& c, const Numbers& n, uint8_t* result,
+                          const int64_t* places, const uint8_t* operand, const int64_t* operand_places) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  for (int r = 0; r < count; r += 2) {
+    __m256i x[2][2];
+    const int second = std::min(r + 1, count - 1);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const int row = i == 0 ? r : second;
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j)
+        x[i][j] =
+            work_on<kMore, kOperand>(sums + int64_t{row} * kPanel + int64_t{8} * j, c.scale[j], c.bias[j], n,
+                                     kOperand ? operand + operand_places[row] + int64_t{8} * j : nullptr);
+    }
+    const __m256i bytes = _mm256_permutevar8x32_epi32(
+        _mm256_packus_epi16(_mm256_packs_epi32(x[0][0], x[0][1]), _mm256_packs_epi32(x[1][0], x[1][1])),
+        order);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(result + places[second]), _mm256_extracti128_si256(bytes, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(result + places[r]), _mm256_castsi256_si128(bytes));
+  }
+}
+
 } // namespace
+
+TBX_AVX2 void Epilogue::finish_work(const int32_t* sums, int count, int64_t column,
+                                    const int64_t* const* rows) const {
+  const float *scale = static_cast<const float*>(operands_[0].data) + rows[1][0] + column,
+              *bias = static_cast<const float*>(operands_[1].data) + rows[2][0] + column;
+  const Columns c{{eight(scale), eight(scale + 8)}, {eight(bias), eight(bias + 8)}};
+  const TileWork& w = *work_;
+  const Numbers n{_mm256_set1_ps(w.low),  _mm256_set1_ps(w.high),  _mm256_set1_ps(w.alpha),
+                  _mm256_set1_ps(w.beta), _mm256_set1_ps(w.gamma), _mm256_set1_ps(w.delta)};
+  auto* result = static_cast<uint8_t*>(result_.data) + column;
+  if (w.operand >= 0)
+    work_on_all<true, true>(sums, count, c, n, result, rows[0],
+                            static_cast<const uint8_t*>(operands_[2].data) + column, rows[3]);
+  else if (w.is_more)
+    work_on_all<true, false>(sums, count, c, n, result, rows[0], nullptr, nullptr);
+  else
+    work_on_all<false, false>(sums, count, c, n, result, rows[0], nullptr, nullptr);
+}
 
 TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, int width,
                                const int64_t* const* rows) const {
@@ -213,6 +282,7 @@ TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, i
     for (int64_t r = 0; r < count; ++r) store(sums + r * kPanel, result_, rows[0][r] + first, width);
     return;
   }
+  if (work_ && width == kPanel) return finish_work(sums, count, column, rows);
   Row tile[kRows];
 #pragma GCC unroll 6
   for (int64_t r = 0; r < kRows; ++r) {
@@ -291,7 +361,12 @@ Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span
       scales_first_(count_ >= 2 && ops[0].kind == PostOp::mul && ops[0].operand >= 0 &&
                     ops[1].kind == PostOp::add && ops[1].operand >= 0 && is_row(operands[0], outer) &&
                     is_row(operands[1], outer)),
-      result_(result), operands_(operands) {}
+      result_(result), operands_(operands) {
+  if (!scales_first_ || result.dtype != DType::u8 || result.column_step != 1) return;
+  work_ = TileWork::of(std::span(ops).first(count_).subspan(2));
+  if (work_ && work_->operand >= 0 && (operands[2].dtype != DType::u8 || operands[2].column_step != 1))
+    work_.reset();
+}
 #else
 Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands, size_t)
     : ops_(ops), count_(ops.size()), result_(result), operands_(operands) {}

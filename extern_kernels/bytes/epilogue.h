@@ -1,10 +1,12 @@
 // What is done with the sums of a product of 8-bit integers before they are stored.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "extern_kernels/bytes/tile.h"
+#include "extern_kernels/bytes/tile_product.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels::bytes {
@@ -35,10 +37,13 @@ public:
 
 private:
   const std::vector<PostOp>& ops_;
+  void finish_work(const int32_t* sums, int count, int64_t column, const int64_t* const* rows) const;
+
   size_t count_;              ///< of the operations that storing does not do
   bool scales_first_ = false; ///< a product with a row of floats and the sum with another one come first
   const Walk& result_;
   std::span<const Walk> operands_;
+  std::optional<TileWork> work_; ///< behind scale and bias
 };
 
 } // namespace tbx::extern_kernels::bytes

@@ -42,13 +42,13 @@ public:
 
   /// Whether the form is the fastest one for this matrix.
   bool suits(const OperandInfo& b) const {
-    if (form_ != Form::sorted_quads) return true;
+    if (form_ != Form::bounded_quads) return true;
     if (!is_known(b) || b.constant->numel() == 0) return false;
     const TensorRef weights = tensor_of(b);
     const Terms terms = ByteMatMul::terms(Stack{weights}.rows(), nullptr);
     std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(form_, terms)));
     pack(weights, 0, 1, panel.data());
-    return widened_part(panel.data(), terms) <= kMostWidened;
+    return has_high_bounds(panel.data(), terms);
   }
 
   /// Packs a matrix that is known, once.
@@ -113,8 +113,6 @@ public:
   }
 
 private:
-  static constexpr int64_t kGroup = group_of(kFormOf<N>);
-
   struct Space {
     N* rows; ///< nullptr: they are read where they lie
     int32_t* totals;
@@ -131,7 +129,9 @@ private:
     return space;
   }
 
-  static Terms terms(int64_t k, const int64_t* start) { return {start, 1, (k + kGroup - 1) / kGroup}; }
+  Terms terms(int64_t k, const int64_t* start) const {
+    return {start, 1, (k + group_of(form_) - 1) / group_of(form_)};
+  }
   int64_t matrix_bytes(const TensorRef& b) const {
     return panels_of(Stack{b}.columns()) * panel_bytes(form_, terms(Stack{b}.rows(), nullptr));
   }
@@ -147,7 +147,7 @@ private:
   void pack(const TensorRef& b, int64_t begin, int64_t end, int8_t* to) const {
     const Stack m{b};
     const int64_t k = m.rows(), panels = panels_of(m.columns()), down = m.row_step(), along = m.column_step();
-    const Terms terms = ByteMatMul::terms(k, nullptr);
+    const Terms terms = this->terms(k, nullptr);
     WeightSteps steps{along, {0}, {}};
     for (int64_t l = 0; l < k; ++l) steps.terms.push_back(l * down);
     for (int64_t i = begin; i < end; ++i)

@@ -166,54 +166,43 @@ int64_t panel_head(Form form) {
 }
 
 int64_t panel_bytes(Form form, const Terms& terms) {
-  const int64_t sorted = form == Form::sorted_quads ? Sorted::head_bytes(terms.all()) : 0;
-  return panel_head(form) + sorted + terms.all() * kPanel * group_of(form);
-}
-
-double widened_part(const int8_t* panel, const Terms& terms) {
-  const Sorted sorted(panel + panel_head(Form::sorted_quads), terms.all());
-  const int32_t summed = sorted.ends[kPairings - 1] + sorted.ends[2 * kPairings - 1];
-  return 1 - summed / std::max(1.0, 2.0 * static_cast<double>(terms.all()));
+  const int64_t bounds = form == Form::bounded_quads ? 2 * Bounded::bounds_of(terms) : 0;
+  return panel_head(form) + bounds + terms.all() * kPanel * group_of(form);
 }
 
 namespace {
 
-/// The first pairing of the terms of these columns whose sums all fit; kPairings: none.
-int first_pairing(const int8_t* block, int64_t size) {
-  for (int pairing = 0; pairing < kPairings; ++pairing) {
-    const int* order = kPairing[pairing];
-    bool fit = true;
-    for (int64_t i = 0; i < size; i += 4)
-      fit &= fits(block[i + order[0]], block[i + order[1]]) && fits(block[i + order[2]], block[i + order[3]]);
-    if (fit) return pairing;
-  }
-  return kPairings;
-}
-
-/// [group, column, term] as a panel of sorted quads (Sorted).
-void sort_groups(const std::vector<int8_t>& blocks, int64_t groups, int8_t* to) {
+/// [place, group, column, term] as a panel of bounded quads (Bounded).
+void bound_groups(const std::vector<int8_t>& blocks, const Terms& terms, int8_t* to) {
   constexpr int64_t kHalf = int64_t{kPanel} / 2 * 4;
-  auto* head = reinterpret_cast<int32_t*>(to);
-  std::vector<int> pairings(static_cast<size_t>(groups)); // kPairings: none
-  for (int64_t half = 0; half < 2; ++half) {
-    auto block_of = [&](int64_t group) { return blocks.data() + (2 * group + half) * kHalf; };
-    for (int64_t g = 0; g < groups; ++g) pairings[static_cast<size_t>(g)] = first_pairing(block_of(g), kHalf);
-    int32_t* numbers = head + int64_t{2} * kPairings + half * groups;
-    int8_t* weights = to + Sorted::head_bytes(groups) + half * groups * kHalf;
-    int32_t done = 0;
-    for (int pairing = 0; pairing <= kPairings; ++pairing) {
-      const int* order = kPairing[pairing % kPairings];
-      for (int64_t g = 0; g < groups; ++g) {
-        if (pairings[static_cast<size_t>(g)] != pairing) continue;
-        for (int64_t i = 0; i < kHalf; ++i) weights[done * kHalf + i] = block_of(g)[i / 4 * 4 + order[i % 4]];
-        numbers[done++] = static_cast<int32_t>(g);
-      }
-      if (pairing < kPairings) head[half * kPairings + pairing] = done;
+  const int64_t count = Bounded::bounds_of(terms);
+  auto* bounds = reinterpret_cast<uint8_t*>(to);
+  std::fill_n(bounds, 2 * count, uint8_t{UINT8_MAX});
+  int8_t* weights = to + 2 * count;
+  for (int64_t half = 0; half < 2; ++half, bounds += count)
+    for (int64_t i = 0; i < terms.all(); ++i, weights += kHalf) {
+      const int8_t* block = blocks.data() + (2 * i + half) * kHalf;
+      int bound = UINT8_MAX;
+      for (int64_t k = 0; k < kHalf; k += 2) bound = std::min(bound, bound_of(block[k], block[k + 1]));
+      bounds[i / terms.groups * Bounded::bounds_of(terms.groups) + i % terms.groups] =
+          static_cast<uint8_t>(bound);
+      std::copy_n(block, kHalf, weights);
     }
-  }
 }
 
 } // namespace
+
+bool has_high_bounds(const int8_t* panel, const Terms& terms) {
+  constexpr int64_t kLeastGroups = 8;
+  constexpr int kHigh = 200;
+  constexpr double kMostLow = 0.3;
+  if (terms.groups < kLeastGroups) return false;
+  const Bounded bounded(panel + panel_head(Form::bounded_quads), terms);
+  // Two halves, one behind the other; what fills them up is high.
+  const auto low = std::count_if(bounded.bounds[0], bounded.bounds[0] + 2 * Bounded::bounds_of(terms),
+                                 [](uint8_t bound) { return bound < kHigh; });
+  return static_cast<double>(low) <= kMostLow * 2 * static_cast<double>(terms.all());
+}
 
 void pack_panel(Form form, int64_t panel, int64_t columns, const void* weights, DType type,
                 const WeightSteps& steps, int8_t* to) {
@@ -224,10 +213,10 @@ void pack_panel(Form form, int64_t panel, int64_t columns, const void* weights, 
   const int turned = form != Form::pairs && type == DType::u8 ? kTurned : 0;
   const int64_t* terms = steps.terms.data();
   std::array<int32_t, kPanel> totals{};
-  std::vector<int8_t> unsorted;
-  const int64_t groups = static_cast<int64_t>(steps.places.size()) * ((depth + group - 1) / group);
-  if (form == Form::sorted_quads) unsorted.resize(static_cast<size_t>(groups * kPanel * group));
-  int8_t* at = form == Form::sorted_quads ? unsorted.data() : to + panel_head(form);
+  std::vector<int8_t> blocks;
+  const Terms all{nullptr, static_cast<int64_t>(steps.places.size()), (depth + group - 1) / group};
+  if (form == Form::bounded_quads) blocks.resize(static_cast<size_t>(all.all() * kPanel * group));
+  int8_t* at = form == Form::bounded_quads ? blocks.data() : to + panel_head(form);
   for (int64_t place : steps.places)
     for (int64_t l = 0; l < depth; l += group, at += kPanel * group) {
       std::array<int8_t, size_t{kPanel} * 4> block{}; // no memory that `terms` could lie in
@@ -241,7 +230,7 @@ void pack_panel(Form form, int64_t panel, int64_t columns, const void* weights, 
       }
       std::copy_n(block.begin(), kPanel * group, at);
     }
-  if (form == Form::sorted_quads) sort_groups(unsorted, groups, to + panel_head(form));
+  if (form == Form::bounded_quads) bound_groups(blocks, all, to + panel_head(form));
   if (panel_head(form) > 0) std::memcpy(to, totals.data(), sizeof totals);
 }
 

@@ -54,11 +54,13 @@ struct WeightSteps {
   std::vector<int64_t> terms;  ///< the terms of a place, from there
 };
 
+/// Whether bounded quads are faster than pairs with weights like those of this panel: bounds are mostly above
+/// what rows have, and places have whole vectors of terms.
+bool has_high_bounds(const int8_t* panel, const Terms& terms);
+
 /// Of a panel, with what stands before that which multiply() reads: of quads the sums of its columns.
 int64_t panel_bytes(Form form, const Terms& terms);
 int64_t panel_head(Form form);
-/// The part of the groups of a panel of sorted quads that is widened.
-double widened_part(const int8_t* panel, const Terms& terms);
 
 /// Panel number `panel` out of weights of `columns` columns from `from` on; 0 beyond the terms of a place and
 /// beyond the last column. Unsigned weights of quads become signed ones, less 128.

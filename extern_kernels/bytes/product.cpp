@@ -31,11 +31,6 @@ public:
       : p_(p), terms_(p.terms), epilogue_(*p.post_ops, p.result, p.operands, p.outer),
         outer_(known_numel(std::span(p.sizes).first(p.outer))),
         rows_(known_numel(std::span(p.sizes).subspan(p.outer))), panels_(panels_of(p.columns)) {
-    if (p.form == Form::sorted_quads) {
-      for (int64_t place = 0; place < terms_.count; ++place)
-        for (int64_t g = 0; g < terms_.groups; ++g) offsets_.push_back(terms_.places[place] + 4 * g);
-      terms_.offsets = offsets_.data();
-    }
     int64_t most = kBlockRows;
     if (makes_numbers()) {
       // A line between them, for powers of two would meet in one set of the cache.
@@ -70,8 +65,23 @@ public:
     find(p_.row_steps, begins);
     for (size_t w = 0; w < walks; ++w)
       find(w == 0 ? p_.result.steps : p_.operands[w - 1].steps, places.data() + w * kBlockRows);
-    const Scratch scratch(makes_numbers() ? (end - first) * row_bytes() : 0);
-    const Numbers numbers = numbers_of({begins, static_cast<size_t>(end - first)}, scratch.data());
+    const int64_t bounds = p_.form == Form::bounded_quads ? Bounded::bounds_of(terms_) : 0,
+                  all_bounds = (end - first + kRows - 1) / kRows * bounds;
+    const Scratch scratch(all_bounds + (makes_numbers() ? (end - first) * row_bytes() : 0));
+    const Numbers numbers =
+        numbers_of({begins, static_cast<size_t>(end - first)}, scratch.data() + all_bounds);
+    auto* largest = reinterpret_cast<uint8_t*>(scratch.data());
+    auto find_rows = [&](int64_t r, Tile& tile) {
+      tile.count = static_cast<int>(std::min<int64_t>(kRows, end - first - r));
+      for (int k = 0; k < kRows; ++k)
+        tile.rows[k] = numbers.rows + begins[r + std::min(k, tile.count - 1)] * number_bytes(p_.form);
+      tile.largest = largest + r / kRows * bounds;
+    };
+    for (int64_t r = 0; bounds > 0 && r < end - first; r += kRows) {
+      Tile tile{};
+      find_rows(r, tile);
+      largest_bytes(tile.rows, tile.count, terms_, largest + r / kRows * bounds);
+    }
     const int64_t size = panel_bytes(p_.form, terms_);
     const int8_t* panels = p_.panels + place_of(outer, std::span(p_.sizes).first(p_.outer), p_.panel_steps);
     std::vector<const int64_t*> rows(walks);
@@ -80,9 +90,7 @@ public:
       alignas(64) int32_t starts[kPanel], sums[kRows * kPanel];
       Tile tile{{}, 0, weights + panel_head(p_.form), start_sums(weights, starts)};
       for (int64_t r = 0; r < end - first; r += kRows) {
-        tile.count = static_cast<int>(std::min<int64_t>(kRows, end - first - r));
-        for (int k = 0; k < tile.count; ++k)
-          tile.rows[k] = numbers.rows + begins[r + k] * number_bytes(p_.form);
+        find_rows(r, tile);
         multiply(p_.form, tile, terms_, p_.unsigned_weights, sums);
         if (p_.weight_zero != 0) take_off_zeros(numbers, begins + r, tile.count, sums);
         for (size_t w = 0; w < walks; ++w) rows[w] = places.data() + w * kBlockRows + r;
@@ -150,8 +158,7 @@ private:
   }
 
   const Product& p_;
-  Terms terms_;
-  std::vector<int64_t> offsets_;
+  const Terms& terms_;
   Epilogue epilogue_;
   int64_t outer_, rows_, panels_, block_ = 1, blocks_ = 1, cuts_ = 1;
   int64_t line_ = 0; ///< bytes from one row whose numbers are made to the next

@@ -1,6 +1,8 @@
 #include "extern_kernels/bytes/tile.h"
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -39,6 +41,9 @@ TBX_AVX2_INLINE __m256i group_at(const std::byte* from) {
   return _mm256_set1_epi32(group);
 }
 
+/// As many rows as there are loops for, of which none is too slow for its size: some are computed twice.
+int count_beside(const Tile& t) { return t.count == 1 ? 1 : t.count <= 3 ? 3 : 6; }
+
 #define TBX_ADD_PAIRS(sum, x, w) _mm256_add_epi32(sum, _mm256_madd_epi16(w, x))
 
 // NOLINTBEGIN(bugprone-macro-parentheses): names and attributes take none
@@ -56,13 +61,14 @@ TBX_AVX2_INLINE __m256i group_at(const std::byte* from) {
       const std::byte* row[Count];                                                                           \
       _Pragma("GCC unroll 6") for (int r = 0; r < Count; ++r) row[r] =                                       \
           t.rows[r] + terms.places[place] * number_bytes(form);                                              \
-      for (int64_t g = 0; g < terms.groups; ++g, panel += kPanel * group_of(form)) {                         \
+      _Pragma("GCC unroll 4") for (int64_t g = 0; g < terms.groups; ++g) {                                   \
         const __m256i low = weights(panel, 0), high = weights(panel, 1);                                     \
         _Pragma("GCC unroll 6") for (int r = 0; r < Count; ++r) {                                            \
           const __m256i x = group_at(row[r] + 4 * g);                                                        \
           sum[r][0] = add(sum[r][0], x, low);                                                                \
           sum[r][1] = add(sum[r][1], x, high);                                                               \
         }                                                                                                    \
+        panel += kPanel * group_of(form);                                                                    \
       }                                                                                                      \
     }                                                                                                        \
     _Pragma("GCC unroll 6") for (int64_t r = 0; r < Count; ++r) {                                            \
@@ -72,12 +78,9 @@ TBX_AVX2_INLINE __m256i group_at(const std::byte* from) {
     }                                                                                                        \
   }                                                                                                          \
   void name(const Tile& t, const Terms& terms, int32_t* sums) {                                              \
-    switch (t.count) {                                                                                       \
+    switch (count_beside(t)) {                                                                               \
     case 1: return name<1>(t, terms, sums);                                                                  \
-    case 2: return name<2>(t, terms, sums);                                                                  \
     case 3: return name<3>(t, terms, sums);                                                                  \
-    case 4: return name<4>(t, terms, sums);                                                                  \
-    case 5: return name<5>(t, terms, sums);                                                                  \
     default: return name<6>(t, terms, sums);                                                                 \
     }                                                                                                        \
   }
@@ -89,78 +92,96 @@ TBX_TILE(tile_wide_quads, "avx2,fma,avx512vl,avx512vnni", Form::quads, quads, _m
 #undef TBX_TILE
 #undef TBX_ADD_PAIRS
 
-/// The terms of every group in the order of a pairing.
-TBX_AVX2_INLINE __m256i order_of(int pairing) {
-  const int* order = kPairing[pairing];
-  int32_t bytes = 0;
-  for (int i = 0; i < 4; ++i) bytes |= order[i] << 8 * i;
-  return _mm256_add_epi32(_mm256_set1_epi32(bytes), _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c,
-                                                                      0, 0x04040404, 0x08080808, 0x0c0c0c0c));
-}
-
 /// Half of the columns of a tile.
 template <int Count>
-TBX_AVX2 void tile_sorted(const Tile& t, const Terms& terms, int half, const Sorted& panel, int32_t* sums) {
+TBX_AVX2 void tile_bounded(const Tile& t, const Terms& terms, int half, const Bounded& panel, int32_t* sums) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i sum[Count];
 #pragma GCC unroll 6
   for (int r = 0; r < Count; ++r) sum[r] = start_of(t, half);
-  const int32_t* numbers = panel.numbers[half];
   const int8_t* weights = panel.weights[half];
-  const int32_t* ends = panel.ends + int64_t{half} * kPairings;
-  int64_t i = 0;
-  for (; i < ends[0]; ++i) {
-    const int64_t offset = terms.offsets[numbers[i]];
-    const __m256i w = quads(weights + 32 * i, 0);
+  const uint8_t *bounds = panel.bounds[half], *largest = t.largest;
+  for (int64_t place = 0; place < terms.count; ++place) {
+    const std::byte* row[Count];
 #pragma GCC unroll 6
-    for (int r = 0; r < Count; ++r) {
-      const __m256i twos = _mm256_maddubs_epi16(group_at(t.rows[r] + offset), w);
-      sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(twos, ones));
-    }
-  }
-  for (int pairing = 1; pairing < kPairings; ++pairing) {
-    const __m256i order = order_of(pairing);
-    for (; i < ends[pairing]; ++i) {
-      const int64_t offset = terms.offsets[numbers[i]];
-      const __m256i w = quads(weights + 32 * i, 0);
+    for (int r = 0; r < Count; ++r) row[r] = t.rows[r] + terms.places[place];
+    for (int64_t first = 0, g = 0; first < terms.groups; first += 32, bounds += 32, largest += 32) {
+      const __m256i most = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(largest)),
+                    bound = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bounds));
+      // Groups with a byte above the bound: few, and none beyond the last group. Where they are many, all are
+      // taken as such, since what comes next could not be predicted.
+      auto large = static_cast<uint32_t>(
+          ~_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(bound, most), bound)));
+      const int64_t end = std::min(first + 32, terms.groups);
+      if (int64_t{3} * std::popcount(large) > end - first) large = ~uint32_t{0} >> (32 - (end - first));
+      for (;; large &= large - 1) {
+        const int64_t next = large != 0 ? first + std::countr_zero(large) : end;
+#pragma GCC unroll 2
+        for (; g < next; ++g) {
+          const __m256i w = quads(weights + 32 * g, 0);
 #pragma GCC unroll 6
-      for (int r = 0; r < Count; ++r) {
-        const __m256i x = _mm256_shuffle_epi8(group_at(t.rows[r] + offset), order);
-        sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(_mm256_maddubs_epi16(x, w), ones));
+          for (int r = 0; r < Count; ++r) {
+            const __m256i twos = _mm256_maddubs_epi16(group_at(row[r] + 4 * g), w);
+            sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(twos, ones));
+          }
+        }
+        if (large == 0) break;
+        const __m256i w = quads(weights + 32 * g, 0), odd = _mm256_srai_epi16(w, 8),
+                      even = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
+#pragma GCC unroll 6
+        for (int r = 0; r < Count; ++r) {
+          const __m256i x = group_at(row[r] + 4 * g);
+          const __m256i evens = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)), even),
+                        odds = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), odd);
+          sum[r] = _mm256_add_epi32(sum[r], _mm256_add_epi32(evens, odds));
+        }
+        ++g;
       }
     }
-  }
-  for (const int64_t all = terms.all(); i < all; ++i) {
-    const int64_t offset = terms.offsets[numbers[i]];
-    const __m256i w = quads(weights + 32 * i, 0), odd = _mm256_srai_epi16(w, 8),
-                  even = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
-#pragma GCC unroll 6
-    for (int r = 0; r < Count; ++r) {
-      const __m256i x = group_at(t.rows[r] + offset);
-      const __m256i evens = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)), even),
-                    odds = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), odd);
-      sum[r] = _mm256_add_epi32(sum[r], _mm256_add_epi32(evens, odds));
-    }
+    weights += 32 * terms.groups;
   }
 #pragma GCC unroll 6
   for (int64_t r = 0; r < Count; ++r)
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + r * kPanel) + half, sum[r]);
 }
 
-template <int Count> void sorted_halves(const Tile& t, const Terms& terms, int32_t* sums) {
-  const Sorted panel(t.panel, terms.all());
-  for (int half = 0; half < 2; ++half) tile_sorted<Count>(t, terms, half, panel, sums);
+template <int Count> void bounded_halves(const Tile& t, const Terms& terms, int32_t* sums) {
+  const Bounded panel(t.panel, terms);
+  for (int half = 0; half < 2; ++half) tile_bounded<Count>(t, terms, half, panel, sums);
 }
 
-void sorted_halves(const Tile& t, const Terms& terms, int32_t* sums) {
-  switch (t.count) {
-  case 1: return sorted_halves<1>(t, terms, sums);
-  case 2: return sorted_halves<2>(t, terms, sums);
-  case 3: return sorted_halves<3>(t, terms, sums);
-  case 4: return sorted_halves<4>(t, terms, sums);
-  case 5: return sorted_halves<5>(t, terms, sums);
-  default: return sorted_halves<6>(t, terms, sums);
+void bounded_halves(const Tile& t, const Terms& terms, int32_t* sums) {
+  switch (count_beside(t)) {
+  case 1: return bounded_halves<1>(t, terms, sums);
+  case 3: return bounded_halves<3>(t, terms, sums);
+  default: return bounded_halves<6>(t, terms, sums);
   }
+}
+
+/// The largest of the four bytes in each of eight groups, in lanes of 32 bits.
+TBX_AVX2_INLINE __m256i largest_of_four(__m256i x) {
+  x = _mm256_max_epu8(x, _mm256_srli_epi32(x, 16));
+  return _mm256_and_si256(_mm256_max_epu8(x, _mm256_srli_epi32(x, 8)), _mm256_set1_epi32(0xff));
+}
+
+TBX_AVX2 void largest_in_avx2(const std::byte* const* rows, int count, const Terms& terms, uint8_t* to) {
+  constexpr int64_t kEight = 8;
+  for (int64_t place = 0; place < terms.count; ++place, to += Bounded::bounds_of(terms.groups))
+    for (int64_t g = 0; g < Bounded::bounds_of(terms.groups); g += kEight) {
+      const int64_t at = terms.places[place] + 4 * g, some = std::min(kEight, terms.groups - g);
+      __m256i most = _mm256_setzero_si256();
+      for (int r = 0; r < count && some > 0; ++r) {
+        __m256i row = _mm256_setzero_si256();
+        if (some == kEight)
+          row = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[r] + at));
+        else // nothing beyond the last group may be read
+          std::memcpy(&row, rows[r] + at, static_cast<size_t>(4 * some));
+        most = _mm256_max_epu8(most, row);
+      }
+      most = largest_of_four(most);
+      const __m128i pairs = _mm_packus_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(to + g), _mm_packus_epi16(pairs, pairs));
+    }
 }
 
 /// AVX-VNNI. The bit itself: not every compiler knows its name.
@@ -188,21 +209,26 @@ Quads quads_of_cpu() {
 void multiply(Form form, const Tile& tile, const Terms& terms, bool unsigned_weights, int32_t* sums) {
   if (form == Form::quads)
     quads_of_cpu()(tile, terms, sums);
-  else if (form == Form::sorted_quads)
-    sorted_halves(tile, terms, sums);
+  else if (form == Form::bounded_quads)
+    bounded_halves(tile, terms, sums);
   else if (unsigned_weights)
     tile_unsigned_pairs(tile, terms, sums);
   else
     tile_pairs(tile, terms, sums);
 }
 
+void largest_bytes(const std::byte* const* rows, int count, const Terms& terms, uint8_t* to) {
+  largest_in_avx2(rows, count, terms, to);
+}
+
 // No level of instructions has them: they are taken where no level is asked for but the CPU's own.
 static Form find_form() {
   if (host_isa() < Isa::avx2) return Form::pairs;
-  return host_isa() == cpu_isa() && quads_of_cpu() ? Form::quads : Form::sorted_quads;
+  return host_isa() == cpu_isa() && quads_of_cpu() ? Form::quads : Form::bounded_quads;
 }
 #else
 void multiply(Form, const Tile&, const Terms&, bool, int32_t*) { TBX_INTERNAL(false); }
+void largest_bytes(const std::byte* const*, int, const Terms&, uint8_t*) { TBX_INTERNAL(false); }
 static Form find_form() { return Form::pairs; }
 #endif
 

@@ -2,6 +2,7 @@
 // do on CPUs without VNNI, is multiplied otherwise.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,20 +19,18 @@ inline constexpr int64_t kLeastGroup = 8;
 enum class Form : uint8_t {
   pairs, ///< numbers of 16 bits, less their zero point, times bytes that are widened (vpmaddwd)
   quads, ///< bytes from 0 on, with their zero point, times signed bytes (vpdpbusd)
-  /// The same bytes. Where the four terms of a group make two sums of two products that fit into 16 bits
-  /// whatever the row is, they are made by vpmaddubsw, and added by vpmaddwd; else the terms are widened.
-  sorted_quads,
+  /// The same bytes. Products of neighbours are added in 16 bits (vpmaddubsw) where the weights leave room
+  /// for bytes as large as those of the rows; what is in other groups is widened.
+  bounded_quads,
 };
 
-/// Quads where the CPU multiplies them, else sorted ones.
+/// Quads where the CPU multiplies them, else bounded ones.
 Form best_form();
-/// With more groups that are widened than this part, pairs are faster than sorted quads.
-inline constexpr double kMostWidened = 0.3;
-/// Whether two neighbours of these weights times any two bytes fit into 16 bits.
-constexpr bool fits(int one, int other) {
-  const int above = (one > 0 ? one : 0) + (other > 0 ? other : 0),
-            below = (one < 0 ? one : 0) + (other < 0 ? other : 0);
-  return 255 * above <= INT16_MAX && 255 * below >= INT16_MIN;
+/// The largest bytes of which two times these weights make a sum that fits into 16 bits.
+constexpr int bound_of(int one, int other) {
+  const int above = std::max(one, 0) + std::max(other, 0), below = std::min(one, 0) + std::min(other, 0);
+  return std::min(
+      {above > 0 ? INT16_MAX / above : UINT8_MAX, below < 0 ? INT16_MIN / below : UINT8_MAX, int{UINT8_MAX}});
 }
 
 constexpr int64_t group_of(Form form) { return form == Form::pairs ? 2 : 4; }
@@ -42,42 +41,42 @@ constexpr int64_t number_bytes(Form form) { return form == Form::pairs ? 2 : 1; 
 struct Terms {
   const int64_t* places; ///< in numbers from the begin of a row
   int64_t count, groups;
-  const int64_t* offsets = nullptr; ///< for sorted quads: where each of all groups lies, in bytes
   int64_t all() const { return count * groups; }
 };
 
-/// Which terms of a group are neighbours, and so make sums of two: all ways to pair four.
-inline constexpr int kPairings = 3;
-inline constexpr int kPairing[kPairings][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 3, 1, 2}};
-
-/// What comes before the weights of a panel of sorted quads, whose two halves of eight columns have orders of
-/// their own: the groups of each pairing one behind the other, then those that are widened, and the numbers
-/// that groups have among all. Weights of a group are in the order of its pairing.
-struct Sorted {
-  const int32_t* ends; ///< of the groups of each pairing, in each half
-  const int32_t* numbers[2];
+/// What a panel of bounded quads is, in two halves of eight columns: for each group of a place the largest
+/// byte that it may be multiplied with in 16 bits, in whole vectors; and the weights, [place, group, column,
+/// term].
+struct Bounded {
+  const uint8_t* bounds[2];
   const int8_t* weights[2];
-  Sorted(const int8_t* panel, int64_t groups)
-      : ends(reinterpret_cast<const int32_t*>(panel)), numbers{ends + int64_t{2} * kPairings,
-                                                               ends + int64_t{2} * kPairings + groups},
-        weights{panel + head_bytes(groups), panel + head_bytes(groups) + int64_t{kPanel} / 2 * 4 * groups} {}
-  static int64_t head_bytes(int64_t groups) {
-    return (int64_t{2} * kPairings + 2 * groups) * static_cast<int64_t>(sizeof(int32_t));
+  Bounded(const int8_t* panel, const Terms& terms) {
+    const int64_t count = bounds_of(terms);
+    for (int64_t half = 0; half < 2; ++half) {
+      bounds[half] = reinterpret_cast<const uint8_t*>(panel) + half * count;
+      weights[half] = panel + 2 * count + half * kPanel / 2 * 4 * terms.all();
+    }
   }
+  static int64_t bounds_of(int64_t groups) { return (groups + 31) / 32 * 32; }
+  static int64_t bounds_of(const Terms& terms) { return terms.count * bounds_of(terms.groups); }
 };
 
 /// What a tile of sums is made of. Panels are [place, group, column, term of the group] of i8, of pairs also
-/// u8; of sorted quads as above, [half, group, column, term].
+/// u8; of bounded quads as above.
 struct Tile {
-  const std::byte* rows[kRows];
+  const std::byte* rows[kRows]; ///< those beyond the count are others once more
   int count;
   const int8_t* panel;
-  const int32_t* starts; ///< of the sums, for each column; nullptr: 0
+  const int32_t* starts;            ///< of the sums, for each column; nullptr: 0
+  const uint8_t* largest = nullptr; ///< of bounded quads: what largest_bytes() gives for the rows
 };
 
-/// sums[r * kPanel + j] = starts[j] + the sum over all terms of rows[r] times column j. Sums wrap. Needs
-/// AVX2, and quads that are not sorted what best_form() looks for.
+/// sums[r * kPanel + j] = starts[j] + the sum over all terms of rows[r] times column j; there is room for
+/// kRows. Sums wrap. Needs AVX2, and quads without bounds what best_form() looks for.
 void multiply(Form form, const Tile& tile, const Terms& terms, bool unsigned_weights, int32_t* sums);
+
+/// to[g] = the largest byte that any of the rows has in group g, as many as Bounded has bounds. Needs AVX2.
+void largest_bytes(const std::byte* const* rows, int count, const Terms& terms, uint8_t* to);
 
 /// best_form() gives this one while it lives: for tests.
 class PretendedForm {

@@ -32,7 +32,7 @@ int pick(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng
 template <class F> void in_all_forms(F&& f) {
   const bool has_quads = bytes::best_form() == bytes::Form::quads;
   const std::mt19937 start = rng; // the same cases for all
-  for (const bytes::Form form : {bytes::Form::pairs, bytes::Form::quads, bytes::Form::sorted_quads}) {
+  for (const bytes::Form form : {bytes::Form::pairs, bytes::Form::quads, bytes::Form::bounded_quads}) {
     if (form == bytes::Form::quads && !has_quads) continue;
     const bytes::PretendedForm pretended(form);
     SCOPED_TRACE(fmt::format("form {}", static_cast<int>(form)));
@@ -62,7 +62,12 @@ Operand zero_point(DType of) {
   return z;
 }
 
-/// Weights as they mostly are: few of them large, so that most products of two fit into 16 bits.
+/// Rows as they mostly are: few bytes are large, so that products of two fit into 16 bits.
+void make_bytes_small(Operand& x) {
+  for (int64_t i = 0; i < x.tensor->numel(); ++i) x.set(i, pick(0, 60) ? pick(0, 127) : pick(128, 255));
+}
+
+/// Weights of which few are large.
 void make_mostly_small(Operand& w) {
   uint32_t state = 7;
   for (int64_t i = 0; i < w.tensor->numel(); ++i) {
@@ -177,7 +182,8 @@ void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n) {
   c.in = {Operand(left, shape(a_batched, m, k), pick(0, 2) ? std::vector<int>{} : turned),
           Operand(right, shape(b_batched, k, n), pick(0, 2) ? std::vector<int>{} : turned),
           {}};
-  if (bytes::best_form() == bytes::Form::sorted_quads && k % 2 == 0) make_mostly_small(c.in[1]);
+  if (bytes::best_form() == bytes::Form::bounded_quads && k % 2 == 0) make_mostly_small(c.in[1]);
+  if (pick(0, 1)) make_bytes_small(c.in[0]);
   auto add_zero = [&](int& number, DType of) {
     if (pick(0, 1)) return;
     number = static_cast<int>(c.in.size());
@@ -258,7 +264,8 @@ void check_conv(const Layer& l) {
   c.in = {Operand(left, x, pick(0, 2) ? last : std::vector<int>{}),
           Operand(right, w, pick(0, 2) ? std::vector<int>{} : last),
           {}};
-  if (bytes::best_form() == bytes::Form::sorted_quads && l.depth % 2 == 0) make_mostly_small(c.in[1]);
+  if (bytes::best_form() == bytes::Form::bounded_quads && l.depth % 2 == 0) make_mostly_small(c.in[1]);
+  if (pick(0, 1)) make_bytes_small(c.in[0]);
   if (pick(0, 2)) {
     p.x_zero = static_cast<int>(c.in.size());
     c.in.push_back(zero_point(left));
@@ -449,15 +456,46 @@ TEST(ByteProducts, WhatLiesRowByRowIsNotCopied) {
   }
 }
 
-/// Sorted quads, of which some groups are widened: as many as two products may be out of 16 bits in.
-TEST(ByteProducts, SumsOfTwoProductsThatFit) {
+TEST(ByteProducts, BoundsOfBytesWhoseProductsFit) {
   for (int one = -128; one < 128; ++one)
     for (int other = -128; other < 128; ++other) {
-      bool fit = true;
-      for (int x : {0, 255})
-        for (int y : {0, 255}) fit &= x * one + y * other <= 32767 && x * one + y * other >= -32768;
-      ASSERT_EQ(bytes::fits(one, other), fit) << one << " " << other;
+      auto fit = [&](int most) { // of any two bytes up to this
+        bool all = true;
+        for (int x : {0, most})
+          for (int y : {0, most}) all &= x * one + y * other <= 32767 && x * one + y * other >= -32768;
+        return all;
+      };
+      const int bound = bytes::bound_of(one, other);
+      ASSERT_TRUE(fit(bound) && (bound == 255 || !fit(bound + 1))) << one << " " << other;
     }
+}
+
+/// Rows with bytes around the bounds of their groups, which differ from group to group.
+TEST(ByteProducts, BytesAroundTheirBounds) {
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
+  in_all_forms([] {
+    for (const int64_t k : {32, 33, 128, 129, 261}) {
+      const int64_t m = 29, n = 37;
+      Call c;
+      c.in = {Operand(DType::u8, {m, k}), Operand(DType::i8, {k, n}), {}};
+      for (int64_t i = 0; i < k * n; ++i) { // in one group of five two large weights of the same sign
+        const int large = pick(64, 127), sign = i / n / 2 % 3 - 1;
+        c.in[1].set(i, 128 + (i / n / 4 % 5 > 0 || sign == 0 ? pick(-64, 63) : sign * large));
+      }
+      for (int64_t i = 0; i < m * k; ++i) c.in[0].set(i, i / k % 3 ? pick(0, 140) : pick(125, 255));
+      c.out = Operand(DType::i32, {m, n});
+      std::vector<OperandInfo> infos = c.infos();
+      infos[1] = c.in[1].info(true);
+      c.run(*make_byte_matmul(MatMulProblem(), infos, std::vector{c.out.info()}));
+      for (int64_t i = 0; i < m * n; ++i) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l)
+          sum += element_as_double(*c.in[0].tensor, i / n * k + l) *
+                 element_as_double(*c.in[1].tensor, l * n + i % n);
+        ASSERT_EQ(element_as_double(*c.out.tensor, i), sum) << k << " " << i;
+      }
+    }
+  });
 }
 
 /// Extreme bytes and weights, of which none of two products fit, all do, or some do; in every form.

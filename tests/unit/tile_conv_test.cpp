@@ -7,12 +7,17 @@
 #include <cstring>
 #include <random>
 
+#include "extern_kernels/bytes/tile.h"
 #include "extern_kernels/bytes/tile_product.h"
 #include "extern_kernels/library_kernel.h"
 #include "extern_kernels/reference/dense.h"
 #include "guarded_operand.h"
 
 namespace tbx::extern_kernels {
+
+std::unique_ptr<ExternKernel> make_byte_conv(const Problem&, std::span<const OperandInfo>,
+                                             std::span<const OperandInfo>);
+
 namespace {
 
 using bytes::TileWork;
@@ -122,6 +127,36 @@ void check(const Case& c, int threads) {
     others += got[i] != expected[i] ? 1 : 0;
   }
   EXPECT_LE(others, expected.size() / 1000) << what;
+}
+
+/// The same by the kernel for CPUs without these, in every form that this one multiplies.
+TEST(TileConv, BytesOfOtherCpusAreFinishedAlike) {
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
+  const bool has_quads = bytes::best_form() == bytes::Form::quads;
+  for (int trial = 0; trial < 90 && !HasFailure(); ++trial) {
+    const auto form = static_cast<bytes::Form>(trial % 3);
+    if (form == bytes::Form::quads && !has_quads) continue;
+    const bytes::PretendedForm pretended(form);
+    const Case c = make_case();
+    std::vector<TensorRef> in;
+    std::vector<OperandInfo> infos;
+    for (const OwnedOperand& t : c.in) {
+      in.push_back(t.ref());
+      infos.push_back(t.info(infos.size() == 1));
+    }
+    const std::vector<OperandInfo> outs{c.out.info()};
+    const std::vector<TensorRef> out{c.out.ref()};
+    run(*select(c.problem, infos, outs, Kernels::plain).kernel, in, out);
+    const std::vector<uint8_t> want(c.out.tensor->as<uint8_t>().begin(), c.out.tensor->as<uint8_t>().end());
+    run(*make_byte_conv(c.problem, infos, outs), in, out);
+    size_t others = 0; // where another rounding decides a tie
+    for (size_t i = 0; i < want.size(); ++i) {
+      const int got = c.out.tensor->as<uint8_t>()[i];
+      ASSERT_LE(std::abs(got - want[i]), 1) << to_string(Problem(c.problem)) << ", element " << i;
+      others += got != want[i] ? 1 : 0;
+    }
+    EXPECT_LE(others, want.size() / 1000) << to_string(Problem(c.problem));
+  }
 }
 
 #if defined(TBX_WITH_ONEDNN)

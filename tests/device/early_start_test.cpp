@@ -52,9 +52,14 @@ TEST_F(EarlyStart, OfFewBlocks) {
   EXPECT_EQ(few.early, few.all);
 }
 
-TEST_F(EarlyStart, NotOfManyBlocks) { EXPECT_EQ(starts("400", 400).early, 0u); }
+TEST_F(EarlyStart, NotOfManyBlocks) { EXPECT_EQ(starts("4000", 4000).early, 0u); }
 
-TEST_F(EarlyStart, NotOfUnknownManyBlocks) { EXPECT_EQ(starts("n", 2).early, 0u); }
+TEST_F(EarlyStart, AsTheRunTells) {
+  const Starts few = starts("n", 3);
+  EXPECT_GE(few.all, 1u);
+  EXPECT_EQ(few.early, few.all);
+  EXPECT_EQ(starts("n", 4000).early, 0u);
+}
 
 } // namespace
 } // namespace tbx::test

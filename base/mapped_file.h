@@ -33,7 +33,7 @@ private:
 /// Closes a file descriptor at the end of its scope.
 class FileDescriptor {
 public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {

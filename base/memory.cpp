@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "base/watch.h"
 
 namespace tbx {
@@ -51,7 +52,7 @@ std::shared_ptr<void> allocate_aligned(int64_t bytes) {
   }
   const bool huge = size >= 2 * kHugePage;
   const size_t alignment = huge ? kHugePage : kAlignment;
-  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  void* p = std::aligned_alloc(alignment, round_up(size, alignment));
   if (!p) throw_model_error("cannot allocate {} bytes", bytes);
 #if defined(MADV_HUGEPAGE)
   if (huge) (void)::madvise(p, size / kHugePage * kHugePage, MADV_HUGEPAGE); // refused: small pages do

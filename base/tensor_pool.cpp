@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "base/rounding.h"
+
 namespace tbx {
 namespace {
 
@@ -24,7 +26,7 @@ uint64_t TensorPool::add(const Tensor& tensor) {
     const auto& [offset, other] = tensors_[first->second];
     if (std::memcmp(other.data, bytes.data(), bytes.size()) == 0) return offset;
   }
-  const uint64_t offset = (bytes_ + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+  const uint64_t offset = round_up(bytes_, kTensorAlignment);
   bytes_ = offset + bytes.size();
   by_place_.emplace(place, offset);
   by_contents_.emplace(contents, tensors_.size());

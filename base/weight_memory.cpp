@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/memory.h"
+#include "base/rounding.h"
 #include "base/watch.h"
 
 namespace tbx {
@@ -34,7 +35,7 @@ Filling& filling() {
 
 std::shared_ptr<void> allocate_weights(int64_t bytes) {
   if (bytes < kLeast || bytes >= kMost || is_watched()) return allocate_aligned(bytes);
-  const int64_t wanted = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t wanted = round_up(bytes, kAlignment);
   Filling& f = filling();
   const std::lock_guard lock(f.mutex);
   std::shared_ptr<void> piece = f.piece.lock();

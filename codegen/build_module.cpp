@@ -108,7 +108,7 @@ public:
     for (size_t i = 0; i < units_.size(); ++i) {
       Unit& u = units_[i];
       std::string why;
-      if (OpenFile file = cache_.find(u.key, compiler)) {
+      if (FileDescriptor file = cache_.find(u.key, compiler)) {
         u.object = runtime::load_object(file.get(), cache_.path_of(u.key, compiler), u.functions, why);
         if (u.object)
           keep_bytes(u, file);
@@ -208,7 +208,7 @@ private:
                         wrong.empty() ? "none can be written to" : wrong);
   }
 
-  void keep_bytes(Unit& u, const OpenFile& file) const {
+  void keep_bytes(Unit& u, const FileDescriptor& file) const {
     if (!toolchain_.keep_bytes) return;
     std::optional<std::string> bytes = object_bytes(file.get());
     if (!bytes) throw_backend_error("a compiled object cannot be read: {}", std::strerror(errno));
@@ -220,7 +220,7 @@ private:
     const bool may_be_whole = r.status == 0 || (r.unknown && r.output.find("error:") == std::string::npos);
     if (!may_be_whole) fail(i, r, compiler);
     std::string why = "there is none";
-    if (OpenFile file = open_private(work_->descriptor(), object_name(i).c_str())) {
+    if (FileDescriptor file = open_private(work_->descriptor(), object_name(i).c_str())) {
       u.object = runtime::load_object(file.get(), work_->path() / object_name(i), u.functions, why);
       if (u.object) keep_bytes(u, file);
     }

@@ -100,22 +100,13 @@ std::string seal_text(const HashTag& tag) {
 
 } // namespace
 
-OpenFile::OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-OpenFile::~OpenFile() {
-  if (fd_ >= 0) close(fd_);
-}
-
-OpenFile open_private(int folder, const char* name) {
+FileDescriptor open_private(int folder, const char* name) {
   // Nobody waits for the other end of a FIFO.
-  OpenFile file(above_standard(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)));
+  FileDescriptor file(above_standard(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)));
   struct stat st {};
   const bool ours = file && fstat(file.get(), &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
                     (st.st_mode & 022) == 0;
-  return ours ? std::move(file) : OpenFile();
+  return ours ? std::move(file) : FileDescriptor();
 }
 
 std::optional<std::string> read_all(int fd) {
@@ -168,7 +159,8 @@ std::string KernelCache::use(const fs::path& folder) {
     fs::create_directories(folder_.parent_path(), ec); // mkdir says what is wrong
   if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
     return fmt::format("cannot make the kernel cache {}: {}", folder_.string(), std::strerror(errno));
-  at_ = OpenFile(above_standard(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)));
+  at_ =
+      FileDescriptor(above_standard(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)));
   struct stat st {};
   if (!at_ && (errno == ENOTDIR || errno == ELOOP))
     return fs::is_symlink(folder_, ec)
@@ -188,7 +180,7 @@ std::string KernelCache::use(const fs::path& folder) {
 }
 
 bool KernelCache::has_key() {
-  const OpenFile file = open_private(at_.get(), kKeyFile);
+  const FileDescriptor file = open_private(at_.get(), kKeyFile);
   struct stat st {};
   if (!file || fstat(file.get(), &st) != 0 || (st.st_mode & 077) != 0) return false;
   std::optional<std::string> bytes = read_all(file.get());
@@ -201,7 +193,7 @@ std::string KernelCache::read_key() {
   if (has_key()) return {};
   // None, or not one to be trusted: what was sealed with it is made again. One process at a time replaces it,
   // or it would be another's good one; the lock ends with the descriptor.
-  const OpenFile lock(above_standard(openat(at_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  const FileDescriptor lock(above_standard(openat(at_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   while (lock && flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
   if (has_key()) return {};
@@ -211,7 +203,7 @@ std::string KernelCache::read_key() {
               getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size());
   const std::string name = fmt::format(".tmp-key-{:016x}", XXH3_64bits(random.data(), random.size()));
   if (made) {
-    const OpenFile file(above_standard(
+    const FileDescriptor file(above_standard(
         openat(at_.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600)));
     made = file && write_all(file.get(), key) && renameat(at_.get(), name.c_str(), at_.get(), kKeyFile) == 0;
   }
@@ -254,13 +246,13 @@ std::string KernelCache::name_of(const std::string& key, const std::string& comp
   return it == any_->end() ? "" : it->second;
 }
 
-OpenFile KernelCache::find(const std::string& key, const std::string& compiler) {
+FileDescriptor KernelCache::find(const std::string& key, const std::string& compiler) {
   const std::string name = name_of(key, compiler);
-  if (name.empty()) return OpenFile();
-  OpenFile file = open_private(at_.get(), name.c_str());
+  if (name.empty()) return FileDescriptor();
+  FileDescriptor file = open_private(at_.get(), name.c_str());
   if (!file) return file;
   std::optional<std::string> bytes = read_all(file.get());
-  if (!bytes) return OpenFile();
+  if (!bytes) return FileDescriptor();
   const std::string_view all = *bytes;
   if (all.size() > kSeal && all.ends_with(kMagic)) {
     const size_t size = all.size() - kSeal;
@@ -271,7 +263,7 @@ OpenFile KernelCache::find(const std::string& key, const std::string& compiler) 
     }
   }
   unlinkat(at_.get(), name.c_str(), 0); // damaged, or sealed with another key
-  return OpenFile();
+  return FileDescriptor();
 }
 
 std::optional<std::string> object_bytes(int fd) {
@@ -281,7 +273,7 @@ std::optional<std::string> object_bytes(int fd) {
 }
 
 std::optional<std::string> KernelCache::read(const std::string& key, const std::string& compiler) {
-  const OpenFile file = find(key, compiler);
+  const FileDescriptor file = find(key, compiler);
   return file ? object_bytes(file.get()) : std::nullopt;
 }
 
@@ -292,7 +284,8 @@ void KernelCache::evict(const std::string& key, const std::string& compiler) {
 std::string KernelCache::insert(const std::string& key, const std::string& compiler, int folder,
                                 const char* object) const {
   const std::string name = fmt::format("{}-{}.so", key, compiler);
-  const OpenFile file(above_standard(openat(folder, object, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC)));
+  const FileDescriptor file(
+      above_standard(openat(folder, object, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC)));
   std::optional<std::string> bytes = file ? read_all(file.get()) : std::nullopt;
   if (bytes && fchmod(file.get(), 0700) == 0 &&
       write_all(file.get(), seal_text(seal_of(key_, name, *bytes))) && move_in(folder, object, name))
@@ -311,7 +304,7 @@ bool KernelCache::move_in(int folder, const char* file, const std::string& name)
 std::shared_ptr<const std::byte> KernelCache::find_plan(const std::string& key, size_t& size,
                                                         std::string& wrong) {
   const std::string name = key + kPlan, hashed_first = name + '\n';
-  const OpenFile file = open_private(at_.get(), name.c_str());
+  const FileDescriptor file = open_private(at_.get(), name.c_str());
   struct stat st {};
   if (!file || fstat(file.get(), &st) != 0 || st.st_size > kMaxObject) return nullptr;
   // The name lies right before the contents, which are aligned: the seal is of both.
@@ -339,7 +332,7 @@ std::string KernelCache::insert_plan(const std::string& key, std::string bytes) 
   const std::string name = key + kPlan;
   try {
     const WorkFolder work(folder_);
-    const OpenFile file(above_standard(
+    const FileDescriptor file(above_standard(
         openat(work.descriptor(), "plan", O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600)));
     bytes += seal_text(seal_of(key_, name, bytes));
     if (file && write_all(file.get(), bytes) && move_in(work.descriptor(), "plan", name)) {

@@ -12,23 +12,10 @@
 #include <string_view>
 
 #include "base/keyed_hash.h"
+#include "base/mapped_file.h"
 #include "codegen/toolchain.h"
 
 namespace tbx::codegen {
-
-/// A file that is open, closed with this.
-class OpenFile {
-public:
-  explicit OpenFile(int fd = -1) : fd_(fd) {}
-  OpenFile(OpenFile&& other) noexcept;
-  OpenFile& operator=(OpenFile&& other) noexcept;
-  ~OpenFile();
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
-private:
-  int fd_;
-};
 
 /// An object is named after what it is made from and after the compiler that made it:
 /// <hash of source, flags and ISA>-<hash of the compiler>.so. With a compiler only its own objects count, so
@@ -44,7 +31,7 @@ public:
   explicit KernelCache(const Toolchain& toolchain);
 
   /// The object of this key that `compiler` made (empty: any compiler), open and checked.
-  OpenFile find(const std::string& key, const std::string& compiler);
+  FileDescriptor find(const std::string& key, const std::string& compiler);
   /// The contents of the object of this key that `compiler` made, without the seal; nothing when there is
   /// none.
   std::optional<std::string> read(const std::string& key, const std::string& compiler);
@@ -83,7 +70,7 @@ private:
   bool move_in(int folder, const char* file, const std::string& name) const;
 
   std::filesystem::path folder_;
-  OpenFile at_;
+  FileDescriptor at_;
   HashKey key_{};
   bool can_write_ = false;
   int64_t limit_;                                         ///< bytes
@@ -99,7 +86,7 @@ bool is_object_name(std::string_view name);
 bool is_plan_name(std::string_view name);
 
 /// A regular file that belongs to us and that nobody else can change, open for reading; else none.
-OpenFile open_private(int folder, const char* name);
+FileDescriptor open_private(int folder, const char* name);
 /// Its contents; nothing when it cannot be read, or is larger than any object is.
 std::optional<std::string> read_all(int fd);
 

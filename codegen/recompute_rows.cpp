@@ -10,7 +10,6 @@ using ir::Op;
 using ir::Phase;
 using ir::Stmt;
 using ir::StmtKind;
-using ir::SymInt;
 
 namespace {
 

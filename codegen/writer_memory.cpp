@@ -8,7 +8,6 @@ namespace tbx::codegen {
 
 using ir::Expr;
 using ir::Stmt;
-using ir::StmtKind;
 using ir::StoreMode;
 using ir::SymInt;
 

@@ -50,6 +50,7 @@ std::vector<OperatorInfo> operators() {
   for (const runtime::ValueOpInfo& o : runtime::value_ops()) add(o.domain, o.op, o.since, "values");
   for (const runtime::GenerationOp& o : runtime::kGenerationOps) add("com.microsoft", o.name, 1, "values");
   for (const auto& [domain, name, since] : operators_with_body()) add(domain, name, since, "body");
+  add("ai.onnx.preview.training", "Gradient", 1, "compiled"); // as nodes: graph/differentiate/gradient.h
   std::vector<OperatorInfo> result;
   for (auto& [key, info] : found) {
     std::sort(info.since.begin(), info.since.end());

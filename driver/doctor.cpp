@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
+#include "codegen/process.h"
 #include "device/device.h"
 #include "device/library.h"
 
@@ -33,6 +34,12 @@ std::string version_of(const device::Library& library, const std::string& file) 
   return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100);
 }
 
+/// The first line of what a compiler says of itself.
+std::string version_of_compiler(const std::string& path) {
+  const codegen::ProcessResult said = codegen::run_process({path, "--version"}, 10);
+  return said.status == 0 ? said.output.substr(0, said.output.find('\n')) : "";
+}
+
 /// `look` fills the rest in, or throws what is wrong.
 Finding finding(std::string what, std::string purpose, const std::function<void(Finding&)>& look) {
   Finding f{std::move(what), std::move(purpose), false, {}, {}, {}};
@@ -53,6 +60,7 @@ std::vector<Finding> look_around() {
     f.where = codegen::find_compiler({});
     if (const std::string fault = codegen::compiler_fault({}); !fault.empty())
       throw_backend_error("{}", fault);
+    f.version = version_of_compiler(f.where);
   }));
   all.push_back(finding("kernel cache", "kernels that were compiled", [](Finding& f) {
     codegen::Toolchain toolchain;

@@ -41,10 +41,15 @@ tbx_info info_of(const std::vector<TensorInfo>& all, const std::vector<std::vect
           info.type_name.c_str(), dims[number].data()};
 }
 
+[[noreturn]] void refuse_input(const char* name, const char* why) {
+  refuse(std::string("input '") + name + "' has " + why);
+}
+
+/// Below 0 where the dimensions are none.
 int64_t numel_of(const tbx_tensor& t) {
   int64_t n = 1;
   for (int32_t d = 0; d < t.rank; ++d)
-    if (t.dims[d] < 0 || __builtin_mul_overflow(n, t.dims[d], &n)) refuse("an input has odd dimensions");
+    if (t.dims[d] < 0 || __builtin_mul_overflow(n, t.dims[d], &n)) return -1;
   return n;
 }
 
@@ -75,7 +80,7 @@ std::vector<TensorView> output_views(const tbx_run_options& o, const Session& se
     const tbx_tensor& t = o.outputs[i];
     if (t.rank < 0 || (t.rank > 0 && !t.dims)) refuse("an output has no dimensions");
     if (t.type == TBX_STRING) refuse("outputs of strings are not written into memory of the caller");
-    numel_of(t);
+    if (numel_of(t) < 0) refuse("an output has odd dimensions");
     view.data = const_cast<void*>(t.data);
     view.type = t.type;
     if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
@@ -98,11 +103,12 @@ std::unique_ptr<tbx_outputs> outputs_of(std::vector<OutputTensor> tensors) {
 } // namespace
 
 TensorView checked_view(const tbx_tensor& t, const char* name, std::vector<std::string>& strings) {
-  if (t.rank < 0 || (t.rank > 0 && !t.dims)) refuse(std::string("input '") + name + "' has no dimensions");
+  if (t.rank < 0 || (t.rank > 0 && !t.dims)) refuse_input(name, "no dimensions");
   TensorView view{const_cast<void*>(t.data), t.type, {}};
   if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
   const int64_t n = numel_of(t);
-  if (n > 0 && !t.data) refuse(std::string("input '") + name + "' has no data");
+  if (n < 0) refuse_input(name, "odd dimensions");
+  if (n > 0 && !t.data) refuse_input(name, "no data");
   if (t.type == TBX_STRING) {
     const auto* texts = static_cast<const char* const*>(t.data);
     for (int64_t k = 0; k < n; ++k) strings.emplace_back(texts[k] ? texts[k] : "");

@@ -50,8 +50,11 @@ template <class T, class F> T caught(tbx_error** error, T otherwise, F&& f) noex
 TensorView checked_view(const tbx_tensor& tensor, const char* name, std::vector<std::string>& strings);
 /// The session that `make` gives; nullptr with *error where it fails. Throws nothing.
 tbx_session* session_or_error(const std::function<Result<Session>()>& make, tbx_error** error);
-/// What the caller's struct has of the options; the others are 0.
+/// What the caller's struct has of the options; the others are 0. One without its size would have none of
+/// them, `untrusted` among them.
 template <class Options> Options known_options(const Options* given) {
+  if (given && given->size < sizeof given->size)
+    refuse("the size of the options is not set (to their sizeof)");
   Options o{};
   if (given) std::memcpy(&o, given, std::min(given->size, sizeof o));
   return o;

@@ -10,6 +10,7 @@
 
 #include "base/archive.h"
 #include "base/mapped_file.h"
+#include "base/rounding.h"
 #include "base/shown.h"
 #include "base/write_file.h"
 #include "package/package_fields.h"
@@ -31,8 +32,6 @@ struct PartEntry {
   uint32_t kind = 0, unused = 0;
   uint64_t offset = 0, size = 0, checksum = 0;
 };
-
-uint64_t aligned(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 uint64_t checksum_of(const Header& h, std::span<const PartEntry> table) {
   const uint64_t of_table = XXH3_64bits(table.data(), table.size_bytes());
@@ -111,7 +110,7 @@ int64_t PackageWriter::write(const std::filesystem::path& file, const PackageInd
   h.parts = static_cast<uint32_t>(parts_.size() + 2);
   uint64_t at = sizeof(Header) + h.parts * sizeof(PartEntry);
   auto place = [&](PartKind kind, uint64_t size, uint64_t checksum, uint64_t align) {
-    at = aligned(at, align);
+    at = round_up(at, align);
     table.push_back({static_cast<uint32_t>(kind), 0, at, size, checksum});
     at += size;
   };

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/rounding.h"
 #include "extern_kernels/fit.h"
 #include "extern_kernels/library_kernel.h"
 
@@ -15,7 +16,7 @@ namespace tbx::runtime {
 namespace {
 
 constexpr int64_t kAlign = 64;
-int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+int64_t aligned(int64_t bytes) { return round_up(bytes, kAlign); }
 
 std::vector<int64_t> evaluate_all(const SizeExprs& es, std::span<const int64_t> symbols) {
   std::vector<int64_t> v;

@@ -163,6 +163,16 @@ std::string_view inside(std::string_view type, std::string_view what) {
   return type.substr(what.size() + 1, type.size() - what.size() - 2);
 }
 
+/// `type`: "map(string, tensor(float32))".
+void check_map(const std::string& name, const MapValue& map, std::string_view type) {
+  const std::string given =
+      fmt::format("map({}, tensor({}))", name_of(map.keys.dtype), name_of(map.values.dtype));
+  TBX_MODEL(given == type || type.find(name_of(DType::undefined)) != std::string_view::npos,
+            "input '{}' has a {}, expected {}", name, given, type);
+  check_data(name, map.keys);
+  check_data(name, map.values);
+}
+
 /// An element of a sequence, whose type is `type` as ValueEntry::type spells it.
 void check_element(const std::string& name, const RuntimeValue& v, std::string_view type) {
   if (std::string_view element = inside(type, "optional"); !element.empty()) {
@@ -174,6 +184,11 @@ void check_element(const std::string& name, const RuntimeValue& v, std::string_v
               name_of(v.kind), type);
     for (const RuntimeValue& e : *v.elements) check_element(name, e, element);
     return;
+  }
+  if (!inside(type, "map").empty()) {
+    TBX_MODEL(v.is_map(), "input '{}': an element of the sequence is {}, expected {}", name, name_of(v.kind),
+              type);
+    return check_map(name, *v.map, type);
   }
   std::string_view dtype = inside(type, "tensor");
   if (dtype.empty()) return;
@@ -189,6 +204,10 @@ void check_input(const ValueEntry& e, const RuntimeValue& v) {
   if (v.is_none() && e.may_be_none) return;
   TBX_MODEL(v.kind == e.kind, "input '{}' is {}, expected {}", e.name, name_of(v.kind), e.type);
   if (v.is_sequence()) return check_element(e.name, v, e.type);
+  if (v.is_map()) {
+    const std::string_view of_optional = inside(e.type, "optional");
+    return check_map(e.name, *v.map, of_optional.empty() ? e.type : of_optional);
+  }
   if (!v.is_tensor()) return;
   TBX_MODEL(e.dtype == DType::undefined || v.tensor.dtype == e.dtype, "input '{}' has type {}, expected {}",
             e.name, name_of(v.tensor.dtype), name_of(e.dtype));

@@ -471,6 +471,13 @@ void find_sizes(const Session& session, const ModelOptions& options, std::vector
         "note: sizes that neither --dim nor a file gives were chosen by tbx, and may not be what the model "
         "needs: {}\n",
         fmt::join(open, ", "));
+  std::vector<std::string> drawn; // integers, which may be sizes and places
+  for (const TensorInfo& info : session.inputs())
+    if (!files.contains(info.name) && is_integer(static_cast<DType>(info.type)))
+      drawn.push_back(name_text(info.name));
+  if (!drawn.empty())
+    say(stderr, "note: of these inputs the values are random: {} (--input {}=FILE gives others)\n",
+        fmt::join(drawn, ", "), drawn.front());
   throw Exception(failure);
 }
 
@@ -503,7 +510,8 @@ double element(const void* data, int32_t type, int64_t i) {
   case DType::f32: return at(float{});
   case DType::f64: return at(double{});
   case DType::i8:
-  case DType::i4: return at(int8_t{});
+  case DType::i4:
+  case DType::i2: return at(int8_t{});
   case DType::i16: return at(int16_t{});
   case DType::u16: return at(uint16_t{});
   case DType::i32: return at(int32_t{});

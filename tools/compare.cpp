@@ -196,9 +196,7 @@ void report(const CompareArguments& o, const std::vector<Difference>& rows, cons
     return print_json(all);
   }
   for (const Difference& d : rows)
-    if (o.all || d.bad)
-      say("{} {:40} rel L2 {:.3g}  max abs {:.3g}  max rel {:.3g}  max ulp {}\n", d.bad ? "DIFFER" : "same  ",
-          name_text(d.value), d.rel_l2, d.max_abs, d.max_rel, d.max_ulp);
+    if (o.all || d.bad) say("{} {:40} {}\n", d.bad ? "DIFFER" : "same  ", name_text(d.value), measures(d));
   say("{} values compared with {}\n", rows.size(), description);
   if (first)
     say("first difference: {}{}\n", explain(*first),

@@ -58,6 +58,8 @@ Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tol
   d.value = got.name;
   d.shape = got.dims;
   d.wanted_shape = want.dims;
+  d.type = got.type;
+  d.wanted_type = want.type;
   d.bad = true;
   if (got.dims != want.dims) return d.what = "shape", d;
   by_value = by_value && is_compared_float(got.type) && is_compared_float(want.type);
@@ -104,6 +106,10 @@ Json to_json(const Difference& d) {
   row["max_ulp"] = d.max_ulp;
   if (d.bad) row["differs_in"] = d.what;
   if (d.bad && d.what == "shape") row["expected_shape"] = d.wanted_shape;
+  if (d.bad && d.what == "type") {
+    row["type"] = name_of(static_cast<DType>(d.type));
+    row["expected_type"] = name_of(static_cast<DType>(d.wanted_type));
+  }
   if (d.worst >= 0) {
     row["worst_index"] = d.worst;
     row["got"] = d.got;
@@ -113,11 +119,19 @@ Json to_json(const Difference& d) {
   return row;
 }
 
+std::string measures(const Difference& d) {
+  auto name = [](int32_t type) { return name_of(static_cast<DType>(type)); };
+  if (d.what == "type") return fmt::format("type {} instead of {}", name(d.type), name(d.wanted_type));
+  if (d.what == "shape")
+    return fmt::format("shape {} instead of {}", shape_text(d.shape), shape_text(d.wanted_shape));
+  if (d.what == "strings") return fmt::format("{} strings differ", d.differing);
+  return fmt::format("rel L2 {:.3g}  max abs {:.3g}  max rel {:.3g}  max ulp {}", d.rel_l2, d.max_abs,
+                     d.max_rel, d.max_ulp);
+}
+
 std::string explain(const Difference& d) {
   std::string where = d.node.empty() ? d.value : fmt::format("{}, computed by {},", d.value, d.node);
-  if (d.what == "type") return fmt::format("{}: other element type", where);
-  if (d.what == "shape")
-    return fmt::format("{}: shape {} instead of {}", where, shape_text(d.shape), shape_text(d.wanted_shape));
+  if (d.what == "type" || d.what == "shape") return fmt::format("{}: {}", where, measures(d));
   if (d.what == "strings")
     return fmt::format("{} [{}] at element {}: other text", where, shape_text(d.shape), d.worst);
   return fmt::format("{} [{}] at element {}: {:.9g} instead of {:.9g} (the worst of {} that differ)", where,

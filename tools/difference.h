@@ -16,6 +16,7 @@ struct Tolerance {
 struct Difference {
   std::string value, node; ///< node: "name (OpType)" that computes it, where known
   std::vector<int64_t> shape, wanted_shape;
+  int32_t type = 0, wanted_type = 0;
   std::string what = "values"; ///< what differs if `bad`: "type", "shape", "strings" or "values"
   double max_abs = 0, max_rel = 0;
   double rel_l2 = 0; ///< norm of the difference over the norm of what is wanted, of finite elements
@@ -31,6 +32,8 @@ struct Difference {
 Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tolerance& tolerance,
                       bool by_value = false);
 Json to_json(const Difference& d);
+/// How large the difference is, or what is another.
+std::string measures(const Difference& d);
 /// One line for people: where the worst element is and what it is.
 std::string explain(const Difference& d);
 

@@ -200,11 +200,12 @@ void write_file(const std::string& path, const std::string& bytes) {
 Image read_png(const std::string& path, int channels) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
-  if (!png_image_begin_read_from_file(&image, path.c_str())) fail(path, image.message);
+  auto refuse = [&] { fail(path, fmt::format("cannot be read as PNG: {}", image.message)); };
+  if (!png_image_begin_read_from_file(&image, path.c_str())) refuse();
   image.format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
   Image out{static_cast<int>(image.width), static_cast<int>(image.height), channels, {}};
   out.pixels.resize(PNG_IMAGE_SIZE(image));
-  if (!png_image_finish_read(&image, nullptr, out.pixels.data(), 0, nullptr)) fail(path, image.message);
+  if (!png_image_finish_read(&image, nullptr, out.pixels.data(), 0, nullptr)) refuse();
   return out;
 }
 

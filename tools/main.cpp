@@ -4,13 +4,17 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
+#include <numeric>
 #include <string_view>
 #include <typeinfo>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "tools/common.h"
@@ -25,12 +29,57 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   return none ? argv[1] : "";
 }
 
+/// How many letters must be added, left out or changed to make one word of the other.
+size_t edits(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t before = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = before + (a[i] != b[j]);
+      before = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, before + 1, changed});
+    }
+  }
+  return row.back();
+}
+
+/// An option that may be meant by a word, or empty.
+std::string like(const CLI::App& command, std::string_view word) {
+  std::string found;
+  size_t least = 3;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames())
+      if (size_t n = edits(word.substr(0, word.find('=')), "--" + name); n < least)
+        least = n, found = "--" + name;
+  return found;
+}
+
+/// What is wrong: an option that there is not comes before all that it may have kept from being there.
+std::string fault(const CLI::App& app, const CLI::App& command, const CLI::Error& error) {
+  for (const std::string& word : app.remaining(true))
+    if (word.size() > 1 && word[0] == '-') {
+      const std::string meant = like(command, word);
+      return fmt::format("there is no option {}{}", word, meant.empty() ? "" : "; is it " + meant + "?");
+    }
+  return error.what();
+}
+
 /// What stderr says of a command line that cannot be: whose it is, what is wrong, where the options are
 /// listed.
 std::string wrong_usage(const CLI::App* app, const CLI::Error& error) {
-  std::string command = app->get_name();
-  if (!app->get_subcommands().empty()) command += " " + app->get_subcommands().front()->get_name();
-  return fmt::format("{}: {} (`{} --help` lists what there is)\n", command, error.what(), command);
+  const CLI::App& command = app->get_subcommands().empty() ? *app : *app->get_subcommands().front();
+  std::string name = app->get_name();
+  if (&command != app) name += " " + command.get_name();
+  return fmt::format("{}: {} (`{} --help` lists what there is)\n", name,
+                     tbx::tools::name_text(fault(*app, command, error)), name);
+}
+
+/// What there is to choose from.
+std::string commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// Errors end here: a message on stderr, and the exit code.
@@ -45,9 +94,11 @@ int parse(CLI::App& app, int argc, char** argv, const int& code) {
         say("{}", app.help());
         return kOk;
       }
-      std::vector<std::string> names;
-      for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-      say(stderr, "tbx: there is no command '{}'; the commands are: {}\n", word, fmt::join(names, ", "));
+      say(stderr, "tbx: there is no command '{}'; the commands are: {}\n", name_text(word), commands_of(app));
+      return kUsage;
+    }
+    if (argc < 2) {
+      say(stderr, "tbx: a command is required: {} (`tbx --help` says what they do)\n", commands_of(app));
       return kUsage;
     }
     return app.exit(e) == 0 ? kOk : kUsage;
@@ -87,13 +138,13 @@ int run(int argc, char** argv) {
 `tbx COMMAND --help` has the options and more examples of each command.
 
 Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage, or a file of inputs or outputs cannot be read or
-written, 3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet),
-5 BackendError (compiler or library; a package or an optimized model cannot be written), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
-JSON value, or nothing after an error.
-Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb;
-default: 1gb; 0: none), TBX_CACHE_PLANS (0: as --no-kept-plans), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options
-added to its own), OMP_NUM_THREADS, TBX_CUDA_PATH (folder of NVIDIA libraries), TBX_CUDA_MEASURE (0: their first choice of algorithm), TBX_CUDA_FORKS
-(1: independent steps side by side), TBX_FAKE_CUDA (1: --device cuda is a device that runs on the CPU).)");
+written, 3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet), 5 BackendError
+(compiler or library; a package or an optimized model cannot be written), 6 InternalError (our defect). Errors and
+notes go to stderr; with --json stdout holds one JSON value, or nothing after an error.
+Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb; default: 1gb; 0: none),
+TBX_CACHE_PLANS (0: as --no-kept-plans), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added to its own),
+OMP_NUM_THREADS, TBX_CUDA_PATH (folder of NVIDIA libraries), TBX_CUDA_MEASURE (0: their first choice of algorithm),
+TBX_CUDA_FORKS (1: independent steps side by side), TBX_FAKE_CUDA (1: --device cuda is a device that runs on the CPU).)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);
   app.failure_message(wrong_usage);

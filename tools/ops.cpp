@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/common.h"
@@ -27,8 +28,8 @@ void add_cases(Json& row) {
   auto matches = [&](const OpCases& c) { return c.domain == domain && c.name == name; };
   const OpCases* c = std::find_if(std::begin(kCases), std::end(kCases), matches);
   if (c == std::end(kCases)) return;
-  row["suite"] = fmt::format("{} of {}", c->passing, c->all);
-  row["generated"] = c->generated.empty() ? "0 of 0" : c->generated;
+  if (c->all > 0) row["suite"] = fmt::format("{} of {}", c->passing, c->all);
+  if (!c->generated.empty()) row["generated"] = c->generated;
   row["versions"] = Json::array();
   for (std::string_view rest = c->versions; !rest.empty();) {
     size_t end = std::min(rest.find(" | "), rest.size());
@@ -85,15 +86,16 @@ void add_ops(CLI::App& app, int&) {
   tbx ops Conv Resize --cases
   tbx ops --json
 How: compiled (into kernels), values (on the host, between kernels), body (through the function ONNX defines).
-Cases: of the ONNX backend suite, and generated ones, that pass.)");
+Cases: of the ONNX backend suite, and generated ones, that pass, where there are any.)");
   cmd->callback([json, cases, names] {
     Json all = rows_of(*names);
     if (*json) return print_json(all);
     for (const Json& op : all) {
       say("{:28} {:32} {:8} since {}", op["domain"].get<std::string>(), op["name"].get<std::string>(),
           op["how"].get<std::string>(), since_text(op));
-      if (op.contains("suite"))
-        say("; suite {}, generated {}", op["suite"].get<std::string>(), op["generated"].get<std::string>());
+      const char* before = "; ";
+      for (const char* kind : {"suite", "generated"})
+        if (op.contains(kind)) say("{}{} {}", std::exchange(before, ", "), kind, op[kind].get<std::string>());
       say("\n");
       for (const std::string& version : op.value("versions", std::vector<std::string>()))
         if (*cases) say("    opset {}\n", version);

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <limits>
 
 #include "base/dtype.h"
 #include "tools/common.h"
@@ -19,26 +18,35 @@ struct RunArguments {
   bool all_values = false;
 };
 
+/// Integers as such: a double does not hold all of them.
+Json number(const OnnxValue& o, int64_t i) {
+  const auto type = static_cast<DType>(o.type);
+  if (type == DType::i64) return static_cast<const int64_t*>(o.data)[i];
+  if (type == DType::u64) return static_cast<const uint64_t*>(o.data)[i];
+  const double v = element(o.data, o.type, i);
+  return is_integer(type) || type == DType::boolean ? Json(static_cast<int64_t>(v)) : Json(v);
+}
+
 Json numbers(const OnnxValue& o) {
   int64_t n = 1;
   for (int64_t d : o.dims) n *= d;
-  double lo = std::numeric_limits<double>::infinity(), hi = -lo, sum = 0;
+  int64_t least = -1, most = -1, nans = 0;
+  double lo = 0, hi = 0, sum = 0;
   Json first = Json::array();
-  int64_t nans = 0;
   for (int64_t i = 0; i < n; ++i) {
     double v = element(o.data, o.type, i);
-    if (i < 8) first.push_back(v);
+    if (i < 8) first.push_back(number(o, i));
     if (std::isnan(v)) {
       ++nans;
       continue;
     }
-    lo = std::min(lo, v);
-    hi = std::max(hi, v);
+    if (least < 0 || v < lo) least = i, lo = v;
+    if (most < 0 || v > hi) most = i, hi = v;
     sum += v;
   }
   int64_t good = n - nans;
-  return {{"min", good ? Json(lo) : Json()},
-          {"max", good ? Json(hi) : Json()},
+  return {{"min", good ? number(o, least) : Json()},
+          {"max", good ? number(o, most) : Json()},
           {"mean", good ? Json(sum / static_cast<double>(good)) : Json()},
           {"nan", nans},
           {"first", first}};
@@ -70,9 +78,11 @@ std::string line(const Json& row) {
   if (!row.contains("shape")) return row["type"].get<std::string>();
   std::string text = fmt::format("{} {}", row["type"].get<std::string>(),
                                  shape_text(row["shape"].get<std::vector<int64_t>>()));
+  auto shown = [&](const char* key) {
+    return row[key].is_number_float() ? fmt::format("{:.6g}", row[key].get<double>()) : row[key].dump();
+  };
   if (row.contains("min") && !row["min"].is_null())
-    text += fmt::format("  min {:.6g}  max {:.6g}  mean {:.6g}", row["min"].get<double>(),
-                        row["max"].get<double>(), row["mean"].get<double>());
+    text += fmt::format("  min {}  max {}  mean {}", shown("min"), shown("max"), shown("mean"));
   else if (row.contains("first") && !row.contains("min"))
     text += "  " + row["first"].dump(-1, ' ', false, Json::error_handler_t::replace);
   if (row.contains("nan") && row["nan"] != 0) text += fmt::format("  NaN {}", row["nan"].get<int64_t>());

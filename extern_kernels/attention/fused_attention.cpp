@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "base/rounding.h"
 #include "base/task_work.h"
 #include "extern_kernels/attention/blocks.h"
 #include "extern_kernels/attention/carried.h"
@@ -34,9 +35,8 @@ constexpr int64_t kQueries = 48; ///< rows of a block: a multiple of every tile'
 constexpr int64_t kKeys = 512;
 constexpr int64_t kPartKeys = kKeys; ///< keys of a part at least, where heads do not fill the threads
 
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 /// Of `n` elements along a sum, with those of zeros behind them.
-int64_t words(int64_t n, const Blocks& b) { return round_up((n + b.per_word - 1) / b.per_word, b.step); }
+int64_t words(int64_t n, const Blocks& b) { return round_up(ceil_div(n, b.per_word), b.step); }
 
 /// Inputs of a call that carries caches over.
 constexpr size_t kPastKeys = AttentionProblem::kCacheKeys, kPastValues = AttentionProblem::kCacheValues;

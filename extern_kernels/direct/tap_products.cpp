@@ -3,12 +3,11 @@
 #include <cmath>
 
 #include "base/caches.h"
+#include "base/rounding.h"
 #include "extern_kernels/direct/operands.h"
 
 namespace tbx::extern_kernels::direct {
 namespace {
-
-int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 /// Where the spatial indices of a number are.
 void unravel(int64_t number, std::span<const int64_t> sizes, std::vector<int64_t>& at) {

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/isa.h"
+#include "base/rounding.h"
 #include "extern_kernels/direct/operands.h"
 
 namespace tbx::extern_kernels::gemv {
@@ -20,8 +21,6 @@ constexpr float greatest(int digits) { return digits == 1 ? 127 : 127 << 16; }
 
 /// Operations that take as long as making bytes of an element.
 constexpr double kWorkOfElement = 4;
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 #if defined(__x86_64__)
 #define TBX_VNNI __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512vnni,fma")))

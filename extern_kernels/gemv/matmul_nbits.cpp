@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "base/strides.h"
 #include "base/task_work.h"
 #include "extern_kernels/direct/operands.h"
@@ -42,8 +43,6 @@ struct Room {
     return *room;
   }
 };
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /// Zero points of [n, blocks] as floats; empty when there are none.
 std::vector<float> zero_points(const TensorRef& t, int64_t n, int64_t blocks, int bits) {

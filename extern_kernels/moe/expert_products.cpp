@@ -11,6 +11,7 @@
 #include "base/caches.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/rounding.h"
 #include "base/task_work.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/moe/row_products.h"
@@ -21,8 +22,6 @@ namespace {
 
 constexpr int64_t kFewRows = 8;    ///< up to here the matrix is read where it lies
 constexpr int64_t kMostRows = 256; ///< gathered at a time: another kernel of the library for each number
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /// Libraries prepare a kernel for each number of rows: few different ones are asked for.
 int64_t padded_rows(int64_t rows) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/scratch.h"
 #include "extern_kernels/winograd/choice.h"
@@ -22,9 +23,6 @@ namespace winograd {
 namespace {
 
 using direct::Memory;
-
-int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-int64_t quotient(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 constexpr size_t kMostOps = 8;
 
@@ -80,7 +78,7 @@ private:
     int64_t channels_of(int64_t panel) const {
       return std::min<int64_t>(kPanel, kernel.weights_.out_channels() - panel * kPanel);
     }
-    int64_t most_panels() const { return quotient(cut.panels, cut.parts); }
+    int64_t most_panels() const { return ceil_div(cut.panels, cut.parts); }
 
     /// The tiles of a block, with panels from `begin` to `end`.
     void task(int64_t block, int64_t begin, int64_t end) const {
@@ -163,7 +161,7 @@ private:
     }
 
     void multiply(const Parts& parts, int64_t count, int64_t begin, int64_t end) const {
-      const int64_t depth = kernel.weights_.in_channels(), cuts = quotient(count, kRows);
+      const int64_t depth = kernel.weights_.in_channels(), cuts = ceil_div(count, kRows);
       for (int64_t product = 0; product < kernel.products_; ++product)
         for (int64_t panel = begin; panel < end; ++panel)
           for (int64_t c = 0; c < cuts; ++c) {

@@ -11,7 +11,6 @@
 namespace tbx::graph {
 namespace {
 
-using lowering::Bound;
 using lowering::Need;
 using lowering::Trait;
 

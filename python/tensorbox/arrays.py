@@ -89,7 +89,8 @@ def _value(value: Any, info: TensorInfo | None, name: str) -> tuple[Any, ...] | 
         return None
     if isinstance(value, Mapping):
         keys = list(value)
-        key_type = object if keys and isinstance(keys[0], (str, bytes)) else np.int64
+        strings = isinstance(keys[0], (str, bytes)) if keys else info is not None and "map(string" in info.type_name
+        key_type = object if strings else np.int64
         return ("map", _value(np.array(keys, key_type), None, name),
                 _value(_array(list(value.values()), _tensor_in(info), name), None, name))
     if isinstance(value, (list, tuple)) and info is not None and "sequence(" in info.type_name:
@@ -133,9 +134,7 @@ def _from_dlpack(value: Any, name: str) -> np.ndarray:
     if torch is not None and isinstance(value, torch.Tensor):
         value = value.detach()
         if value.dtype == torch.bfloat16:  # which numpy does not know
-            import ml_dtypes
-
-            return np.asarray(value.contiguous().view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+            return np.asarray(value.contiguous().view(torch.int16).numpy()).view(dtype_named("bfloat16"))
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:

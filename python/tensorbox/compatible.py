@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ._core import UnsupportedError, __version__
 from .arrays import TensorInfo
 from .compatible_options import (SessionOptions, cancellation_of, check_run_options, leaves_running,
@@ -162,6 +164,7 @@ class InferenceSession:
         if self._options.optimized_model_filepath:
             _write_optimized(path_or_bytes, os.fspath(self._options.optimized_model_filepath), arguments)
         self._trace = ProfileTrace(self._options.profile_file_prefix) if self._options.enable_profiling else None
+        self._scalars = frozenset(i.name for i in self._session.inputs if i.onnx_type and i.shape == [])
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
             run_options: Any = None) -> list[Any]:
@@ -171,6 +174,8 @@ class InferenceSession:
         feed = input_feed
         if isinstance(feed, Mapping):
             feed = {name: unwrapped(value) for name, value in feed.items()}
+            if self._scalars:
+                feed |= {name: _scalar(feed[name]) for name in self._scalars.intersection(feed)}
         with cancellation_of(run_options):
             if self._trace is not None:
                 outputs = self._trace.run(self._session, feed)
@@ -301,6 +306,13 @@ class InferenceSession:
         if unknown:
             raise ValueError(f"unknown output names {unknown}; the model's outputs are {all_names}")
         return names
+
+
+def _scalar(value: Any) -> Any:
+    """One element of any rank, which is what programs give where ONNX Runtime takes a scalar."""
+    if isinstance(value, list) and len(value) == 1:
+        return value[0]
+    return value.reshape(()) if isinstance(value, np.ndarray) and value.size == 1 else value
 
 
 def _write_optimized(model: Any, to: str, arguments: Mapping[str, Any]) -> None:

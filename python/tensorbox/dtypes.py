@@ -21,9 +21,14 @@ def numpy_dtype(onnx_type: int) -> np.dtype:
         return np.dtype(object)
     if onnx_type in _NUMPY:
         return np.dtype(_NUMPY[onnx_type])
-    import ml_dtypes
+    name = _ML_DTYPES[onnx_type]
+    try:
+        import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, _ML_DTYPES[onnx_type]))
+        return np.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError):
+        raise ImportError(f"arrays of {name} are those of the package ml_dtypes, which is not here or too old: "
+                          "pip install -U ml_dtypes") from None
 
 
 @functools.cache

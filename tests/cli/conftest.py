@@ -48,11 +48,11 @@ def tbx(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
 
 
 def save(path: Path, nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto],
-         outputs: list[onnx.ValueInfoProto], weights: dict[str, np.ndarray] | None = None) -> Path:
-    """Writes a model of opset 17."""
+         outputs: list[onnx.ValueInfoProto], weights: dict[str, np.ndarray] | None = None, opset: int = 17) -> Path:
+    """Writes a model of this opset."""
     initializers = [numpy_helper.from_array(value, name) for name, value in (weights or {}).items()]
     graph = helper.make_graph(nodes, "test", inputs, outputs, initializers)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset == 17 else 11), path)
     return path
 
 

@@ -132,3 +132,14 @@ def test_sizes_that_were_chosen_are_named_where_the_model_refuses_them(tbx: Tbx,
     assert tbx("run", path, "--no-compile", "--dim", "width=5").code == 0
     refused = tbx("run", path, "--no-compile", "--dim", "batch=2", "--dim", "width=4")
     assert refused.code == 3 and "chosen" not in refused.err
+
+
+def test_integers_that_were_drawn_are_named_where_the_model_refuses_them(tbx: Tbx, tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Reshape", "x shape", "y")],
+                [info("x", 23, kind=TensorProto.FLOAT), info("shape", 2)], [info("y", "a", "b", kind=TensorProto.FLOAT)])
+    note = "note: of these inputs the values are random: shape (--input shape=FILE gives others)\n"
+    refused = tbx("run", path, "--no-compile")
+    assert refused.code == 3 and note in refused.err and "cannot reshape" in refused.err
+    np.save(tmp_path / "shape.npy", np.array([4, 4]))
+    given = tbx("run", path, "--no-compile", "--input", f"shape={tmp_path / 'shape.npy'}")
+    assert given.code == 3 and "random" not in given.err

@@ -129,6 +129,14 @@ def test_ops(tbx: Tbx) -> None:
     relu = next(r for r in rows if r["domain"] == "ai.onnx" and r["name"] == "Relu")
     assert relu["since"] and all(isinstance(opset, int) for opset in relu["since"])
     assert f"{len(rows)} operators" in tbx("ops").out
+    assert re.search(r"Relu .* since [\d, ]+; suite \d+ of \d+, generated \d+ of \d+\n", tbx("ops", "Relu").out)
+    assert re.search(r"FastGelu .* since 1\n", tbx("ops", "FastGelu").out)  # has no such cases
+
+
+def test_ops_lists_all_of_onnx(tbx: Tbx) -> None:
+    rows = {(row["domain"], row["name"]) for row in tbx("ops", "--json").json}
+    declared = {(s.domain or "ai.onnx", s.name) for s in onnx.defs.get_all_schemas_with_history() if s.since_version > 0}
+    assert declared - rows == set()
 
 
 def test_compare_agrees(tbx: Tbx, model: Path, tmp_path: Path) -> None:
@@ -247,7 +255,11 @@ def test_compare_shape_and_type(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", z=np.zeros(3))
     shape = tbx("compare", model, "--no-compile", "--expected", tmp_path / "shape.npz")
     assert shape.code == 1 and "shape 1x3 instead of 2x3" in shape.out
-    assert "other element type" in tbx("compare", model, "--no-compile", tmp_path / "type.npz").out
+    assert "DIFFER" in shape.out and "rel L2" not in shape.out  # nothing was measured
+    given = ("compare", model, "--no-compile", tmp_path / "type.npz")
+    assert "first difference: y: type float32 instead of float64" in tbx(*given).out
+    row = tbx(*given, "--json").json["first_difference"]
+    assert (row["differs_in"], row["type"], row["expected_type"]) == ("type", "float32", "float64")
     nothing = tbx("compare", model, "--no-compile", tmp_path / "other.npz")
     assert nothing.code == 2 and "no value is common" in nothing.err
     assert tbx("compare", model, tmp_path / "none.npz").code == 2
@@ -368,7 +380,10 @@ def test_packages_where_a_model_is_needed(tbx: Tbx, model: Path, tmp_path: Path)
 def test_doctor(tbx: Tbx) -> None:
     rows = json.loads(tbx("doctor", "--json").out)
     by_name = {row["what"]: row for row in rows}
-    assert by_name["C++ compiler"]["found"] and by_name["C++ compiler"]["where"].startswith("/")
+    compiler = by_name["C++ compiler"]
+    assert compiler["found"] and compiler["where"].startswith("/") and compiler["version"]
+    said = subprocess.run([compiler["where"], "--version"], capture_output=True, text=True, check=True).stdout
+    assert compiler["version"] == said.splitlines()[0]
     for library in ("libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9"):
         row = by_name[library]
         assert row["where"].startswith("/") if row["found"] else "was not found" in row["problem"]

@@ -77,6 +77,20 @@ def test_nan_is_valid_json(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     assert row["max"] is None and row["first"] == [None] * 3
 
 
+@pytest.mark.parametrize(("onnx_type", "values"), [(TensorProto.INT64, [2**60 + 1, -5, 1234567]), (TensorProto.INT2, [-2, -1, 1])])
+def test_integers_are_shown_as_they_are(tbx: Tbx, tmp_path: Path, onnx_type: int, values: list[int]) -> None:
+    """2**60 + 1 is no double."""
+    model = save(tmp_path / "cast.onnx", [helper.make_node("Cast", ["x"], ["y"], to=onnx_type)],
+                 [helper.make_tensor_value_info("x", TensorProto.INT64, [3])],
+                 [helper.make_tensor_value_info("y", onnx_type, [3])], opset=25)
+    np.save(tmp_path / "x.npy", np.array(values))
+    given = ("run", model, "--no-compile", "--input", f"x={tmp_path / 'x.npy'}")
+    row = tbx(*given, "--json").json["outputs"][0]
+    assert row["first"] == values and (row["min"], row["max"]) == (min(values), max(values))
+    assert all(type(value) is int for value in (*row["first"], row["min"], row["max"]))
+    assert f"min {min(values)}  max {max(values)}  mean" in tbx(*given).out
+
+
 def test_picture(tbx: Tbx, digits: Path) -> None:
     done = tbx("run", digits / "digits.onnx", "--json", "--input", f"image={digits / 'images' / '0021_1.png'}")
     assert int(np.argmax(done.json["outputs"][0]["first"])) == 1

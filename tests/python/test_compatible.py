@@ -277,6 +277,22 @@ def test_fields_begin_as_there() -> None:
             assert getattr(ours, field) == getattr(theirs_is, "value", theirs_is), field
 
 
+def test_one_element_is_a_scalar() -> None:
+    """ONNX Runtime does not look at the rank where a model takes a scalar, and programs give arrays of one element."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g (float[n] x, float s) => (float[n] y) { y = Mul(x, s) }'
+                               ).SerializeToString()
+    mine, theirs = tensorbox.InferenceSession(model, compile=False), onnxruntime.InferenceSession(model)
+    x, two = np.arange(3, dtype=np.float32), np.float32(2)
+    for s in (np.array(two), np.array([two]), np.array([[two]])):
+        np.testing.assert_array_equal(mine.run(None, {"x": x, "s": s})[0], theirs.run(None, {"x": x, "s": s})[0].ravel())
+    np.testing.assert_array_equal(mine.run(None, {"x": x, "s": [2.0]})[0], [0, 2, 4])
+    with pytest.raises(tensorbox.ModelError, match="input 's' has rank 1, expected 0"):
+        mine.run(None, {"x": x, "s": x})
+    with pytest.raises(tensorbox.ModelError, match="input 's' has rank 1, expected 0"):
+        tensorbox.Session(model, compile=False).run({"x": x, "s": np.array([two])})
+
+
 def test_run_async() -> None:
     done, got = threading.Event(), []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -281,6 +282,32 @@ def test_elements_of_sequences_have_their_type() -> None:
         session.run({"x": one})
     with pytest.raises(tensorbox.ModelError, match=r"'x': an element of the sequence is .*expected tensor\(float32\)"):
         session.run({"x": [None]})
+
+
+def test_narrow_types_name_the_package_that_they_need() -> None:
+    model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17]> g (bfloat16[n] x) => (bfloat16[n] y) { y = Add(x, x) }')
+    program = "import sys; sys.modules['ml_dtypes'] = None\nimport tensorbox\n" \
+        f"try: tensorbox.Session({model.SerializeToString()!r}, compile=False)\nexcept ImportError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert "arrays of bfloat16 are those of the package ml_dtypes" in done.stdout and "pip install" in done.stdout, done.stderr
+
+
+def test_maps_have_their_type() -> None:
+    model = onnx.parser.parse_model('''<ir_version: 9, opset_import: ["": 17, "ai.onnx.ml": 1]>
+        g (map(string, float) x) => (float[1, 3] y) { y = ai.onnx.ml.DictVectorizer<string_vocabulary = ["a", "b", "c"]>(x) }''')
+    session = tensorbox.Session(model, compile=False)
+    np.testing.assert_array_equal(session.run({"x": {"a": 1, "c": np.float64(2.5)}})["y"], [[1, 0, 2.5]])
+    np.testing.assert_array_equal(session.run({"x": {}})["y"], [[0, 0, 0]])
+    for given, kind in (({"a": "b"}, "string, tensor(string)"), ({1: 2.0}, "int64, tensor(float32)")):
+        expected = re.escape(f"input 'x' has a map({kind}), expected map(string, tensor(float32))")
+        with pytest.raises(tensorbox.ModelError, match=expected):
+            session.run({"x": given})
+    model = onnx.parser.parse_model('''<ir_version: 9, opset_import: ["": 17]>
+        g (seq(map(int64, float)) x) => (seq(map(int64, float)) x) { }''')
+    session = tensorbox.Session(model, compile=False)
+    assert session.run({"x": [{1: 2.0}, {}]})["x"] == [{1: 2.0}, {}]
+    with pytest.raises(tensorbox.ModelError, match=r"has a map\(string, tensor\(float32\)\), expected map\(int64, "):
+        session.run({"x": [{"a": 2.0}]})
 
 
 def looping() -> onnx.ModelProto:

@@ -91,6 +91,13 @@ static int strangers(const char* file, tbx_options* options) {
   options->external_data_dir = ".";
   if (tbx_compile(file, options, &error)) return 13;
   print_error(error);
+  options->external_data_dir = NULL;
+  options->untrusted = 1;
+  options->size = 0; /* forgotten: the model would be trusted */
+  if (tbx_compile(file, options, &error)) return 15;
+  print_error(error);
+  if (tbx_load(file, options, &error)) return 16;
+  print_error(error);
   return 0;
 }
 

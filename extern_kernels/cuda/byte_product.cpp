@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "base/side_by_side.h"
 #include "base/strides.h"
 #include "extern_kernels/cuda/byte_rows.h"
@@ -38,7 +39,6 @@ constexpr size_t kOuter = 3;   ///< dimensions of a batch, or of an image
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
-int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 int64_t volume(std::span<const int64_t> sizes) {
   int64_t v = 1;
   for (int64_t s : sizes) v *= s;
@@ -50,7 +50,7 @@ int as_int(int64_t n) { return static_cast<int>(n); }
 int64_t packed_depth(int64_t depth, int64_t taps) {
   if (taps > 1 && depth <= 4) return 4;
   if (taps > 1 && depth <= 8) return 8;
-  return up(depth, kRound);
+  return round_up(depth, kRound);
 }
 
 /// The sizes of a call, and how its operands lie.
@@ -139,7 +139,7 @@ public:
                            vector ? "" : ", bytes one by one",
                            a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
     if (a.splits == 1 || has_clusters_) return;
-    shape.blocks = static_cast<uint32_t>(a.groups * (up(a.rows, kJoined) / kJoined) * a.column_tiles);
+    shape.blocks = static_cast<uint32_t>(a.groups * (round_up(a.rows, kJoined) / kJoined) * a.column_tiles);
     shape.overlap = false;
     args.stream->launch(join_kernel(), shape, pointers);
   }
@@ -184,7 +184,7 @@ private:
     device::LaunchShape shape;
     shape.threads = 128;
     shape.blocks = static_cast<uint32_t>(
-        up(int64_t{call.product.rows} * (call.product.packed_terms / kRound), 128) / 128);
+        round_up(int64_t{call.product.rows} * (call.product.packed_terms / kRound), 128) / 128);
     shape.overlap = begins_early(device_.properties()) && shape.blocks <= device::kMostEarlyBlocks;
     void* pointers[] = {&call.product, &at};
     stream.launch(laying_kernel(windows), shape, pointers);
@@ -201,9 +201,9 @@ private:
   static int64_t blocks_of(const ByteArguments& a) {
     return int64_t{a.row_tiles} * a.column_tiles * a.groups;
   }
-  static int64_t sums_bytes(const Call& call) { return up(call.weights.all_columns * 4, 256); }
+  static int64_t sums_bytes(const Call& call) { return round_up(call.weights.all_columns * 4, 256); }
   static int64_t packed_bytes(const Call& call) {
-    return sums_bytes(call) + up(call.weights.all_columns * call.weights.packed_terms, 256);
+    return sums_bytes(call) + round_up(call.weights.all_columns * call.weights.packed_terms, 256);
   }
   int64_t partial_bytes(const Call& call) const {
     const ByteArguments& a = call.product;
@@ -229,10 +229,10 @@ private:
     a.b_zero = zero(conv_ ? -1 : product_->b_zero);
     const int64_t rows = volume_of(a.row_sizes, 4), groups = volume_of(a.group_sizes, 3);
     const int64_t taps = volume_of(a.kernel, 3), depth = call.weights.depth;
-    const int64_t padded = packed_depth(depth, taps), terms = up(taps * padded, kRound);
+    const int64_t padded = packed_depth(depth, taps), terms = round_up(taps * padded, kRound);
     constexpr int64_t kMost = std::numeric_limits<int>::max() - 64 * kTile;
     const int64_t columns = call.weights.columns, all = call.weights.all_columns;
-    const int64_t row_tiles = up(rows, kTile) / kTile, column_tiles = up(columns, kTile) / kTile;
+    const int64_t row_tiles = round_up(rows, kTile) / kTile, column_tiles = round_up(columns, kTile) / kTile;
     for (int64_t n : {rows, groups, terms, columns, all, row_tiles * column_tiles * groups * kTile / kJoined})
       call.fits = call.fits && n <= kMost;
     if (!call.fits) return call;
@@ -252,7 +252,7 @@ private:
   /// one.
   void share_terms(ByteArguments& a) const {
     const int64_t fewest = has_clusters_ ? 3 : 6;
-    const int64_t tiles = std::max<int64_t>(1, up(a.packed_terms, kTile) / kTile);
+    const int64_t tiles = std::max<int64_t>(1, round_up(a.packed_terms, kTile) / kTile);
     const int64_t places = int64_t{2} * multiprocessors_;
     int64_t splits = std::clamp<int64_t>(places / std::max<int64_t>(1, blocks_of(a)), 1,
                                          std::max<int64_t>(1, tiles / fewest));
@@ -452,7 +452,7 @@ private:
     if (call.weights.all_columns == 0) return;
     device::LaunchShape shape;
     shape.threads = 128;
-    shape.blocks = static_cast<uint32_t>(up(call.weights.all_columns, 4) / 4);
+    shape.blocks = static_cast<uint32_t>(round_up(call.weights.all_columns, 4) / 4);
     void* pointers[] = {&call.weights};
     stream.launch(pack_kernel(), shape, pointers);
   }

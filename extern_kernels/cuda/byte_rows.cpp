@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/dtype.h"
+#include "base/rounding.h"
 #include "extern_kernels/cuda/tensor_attention.h"
 
 namespace tbx::extern_kernels::cuda {
@@ -24,8 +25,6 @@ const char* const kSteps =
 const char* const kText =
 #include "extern_kernels/cuda/byte_rows.inc"
     ;
-
-int64_t quotient(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 /// The step from a row to the next, if it is the same for all of them.
 std::optional<int64_t> step_of(const int* sizes, const long long* strides) {
@@ -58,7 +57,7 @@ ByteRows::ByteRows(device::Device& device, Ends ends, Load load, int multiproces
 /// As of half as many halves.
 FewRowsExpected ByteRows::expect(int64_t rows, int64_t columns, int64_t terms) const {
   if (!ends_.known_rows) rows = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-  return expect_few_rows(rows, columns, quotient(terms, 2), multiprocessors_, clusters_);
+  return expect_few_rows(rows, columns, ceil_div(terms, 2), multiprocessors_, clusters_);
 }
 
 bool ByteRows::pays(int64_t rows, int64_t columns, int64_t terms) const {
@@ -135,7 +134,7 @@ std::optional<ByteRows::Work> ByteRows::work_of(const ByteArguments& call, bool 
   }
   if (!pays(call.rows, call.columns, call.packed_terms)) return std::nullopt;
   const FewRowsShape s = expect(call.rows, call.columns, call.packed_terms).shape;
-  const int64_t chunks = quotient(quotient(call.packed_terms, kChunk), int64_t{s.blocks} * s.warps);
+  const int64_t chunks = ceil_div(ceil_div(call.packed_terms, kChunk), int64_t{s.blocks} * s.warps);
   work.macros += fmt::format(
       "\n#define STEPS{}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define RESULT {}\n#define TERMS {}\n"
       "#define DEPTH {}\n#define WINDOW {}\n#define BLOCKS {}\n#define WARPS {}\n#define ROW_WARPS {}\n"
@@ -145,8 +144,8 @@ std::optional<ByteRows::Work> ByteRows::work_of(const ByteArguments& call, bool 
       call.packed_terms, call.depth, window, s.blocks, s.warps, s.row_warps, s.rows, s.columns,
       std::clamp<int64_t>(chunks, 1, kWeights / s.columns), std::clamp<int64_t>(chunks, 1, kRows / s.rows),
       a.bias ? 1 : 0, overlaps_ ? 1 : 0);
-  const int64_t row_tiles = quotient(call.rows, s.tile_rows());
-  const int64_t blocks = row_tiles * quotient(call.columns, s.tile_columns()) * s.blocks;
+  const int64_t row_tiles = ceil_div(call.rows, s.tile_rows());
+  const int64_t blocks = row_tiles * ceil_div(call.columns, s.tile_columns()) * s.blocks;
   if (!fits_int(blocks)) return std::nullopt;
   a.row_tiles = static_cast<int>(row_tiles);
   work.shape.blocks = static_cast<uint32_t>(blocks);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/dtype.h"
+#include "base/rounding.h"
 #include "extern_kernels/cuda/loops.h"
 
 namespace tbx::extern_kernels::cuda {
@@ -30,11 +31,9 @@ constexpr int64_t kMostTerms = int64_t{1} << 15;
 /// Columns of the packed matrix: a multiple of those of each tile.
 constexpr int64_t kPaddedColumns = 96;
 
-int64_t quotient(int64_t n, int64_t d) { return (n + d - 1) / d; }
-
 /// Chunks of a warp.
 int64_t chunks_of(const FewRowsShape& s, int64_t k) {
-  return quotient(quotient(k, kChunk), int64_t{s.blocks} * s.warps);
+  return ceil_div(ceil_div(k, kChunk), int64_t{s.blocks} * s.warps);
 }
 
 /// What a shape is expected to take: bytes that its blocks read, products, and sums that meet. The factors
@@ -44,13 +43,13 @@ double cycles_of(const FewRowsShape& s, int64_t m, int64_t n, int64_t k, int mul
   constexpr double kOfChunk = 60, kOfCluster = 800;
   constexpr int kWarpsAtOnce = 12;                          // of a multiprocessor: registers are scarce
   const int64_t terms = chunks_of(s, k) * kChunk * s.warps; // of a block
-  const int64_t blocks = quotient(m, s.tile_rows()) * quotient(n, s.tile_columns()) * s.blocks;
+  const int64_t blocks = ceil_div(m, s.tile_rows()) * ceil_div(n, s.tile_columns()) * s.blocks;
   const int64_t bytes = (s.tile_rows() + s.tile_columns()) * terms * 2;
   const int64_t tile = s.tile_rows() * s.tile_columns();
   const double of_block = static_cast<double>(bytes) / kBytes +
                           static_cast<double>(tile * terms) / kProducts +
                           static_cast<double>(tile * s.warps * 4) / kSumBytes;
-  const int64_t turns = quotient(blocks, multiprocessors);
+  const int64_t turns = ceil_div(blocks, multiprocessors);
   const bool at_once = turns * s.warps * s.row_warps <= kWarpsAtOnce;
   const double share =
       at_once ? std::max(1.0, static_cast<double>(blocks) / multiprocessors) : static_cast<double>(turns);
@@ -67,7 +66,7 @@ FewRowsExpected expect_few_rows(int64_t m, int64_t n, int64_t k, int multiproces
                                 {1, 8, 1, 2, 4}, {1, 4, 1, 2, 4}, {1, 4, 2, 1, 6}, {1, 2, 2, 1, 6}};
   for (FewRowsShape s : tiles)
     for (s.blocks = 1; s.blocks <= (clusters ? 4 : 1); s.blocks *= 2) {
-      if (s.blocks > 1 && quotient(k, kChunk) < int64_t{2} * s.blocks * s.warps) continue;
+      if (s.blocks > 1 && ceil_div(k, kChunk) < int64_t{2} * s.blocks * s.warps) continue;
       const double cycles = cycles_of(s, m, n, k, multiprocessors);
       if (best.cycles > 0 && cycles >= best.cycles) continue;
       best = {s, cycles};
@@ -89,7 +88,7 @@ bool FewRowsProduct::takes(const Gemm& g, const GemmAddresses& at) const {
   if ((g.type != lt::kF16 && g.type != lt::kBf16) || g.result != g.type) return false;
   if (g.batch != 1 || g.a_columns || g.m < 1 || g.n < 1 || g.k < 1) return false;
   if (g.k != terms_ || g.n != columns_ || g.k > kMostTerms) return false;
-  if (quotient(g.m, 16) * (g.n + kPaddedColumns) > INT32_MAX) return false;
+  if (ceil_div(g.m, 16) * (g.n + kPaddedColumns) > INT32_MAX) return false;
   for (int64_t size : {g.n, g.k, g.a_step, g.c_step, g.residual ? g.residual_step : 0})
     if (size % kEach != 0) return false;
   for (const void* p :
@@ -149,7 +148,7 @@ int64_t FewRowsProduct::bytes() const {
 FewRowsProduct::Weights FewRowsProduct::packed(device::Stream& stream, const Gemm& g,
                                                const GemmAddresses& at) const {
   const Kernels& kernels = kernels_for(g);
-  int64_t pieces = quotient(g.n, kPaddedColumns) * kPaddedColumns * quotient(g.k, kChunk) * kChunk / kEach;
+  int64_t pieces = ceil_div(g.n, kPaddedColumns) * kPaddedColumns * ceil_div(g.k, kChunk) * kChunk / kEach;
   Weights weights = device_.allocate(static_cast<size_t>(pieces * kEach * 2));
   const void* b = at.b;
   void* to = weights->data();
@@ -168,12 +167,12 @@ void FewRowsProduct::run(device::Stream& stream, const Gemm& g, const GemmAddres
   const void *a = at.a, *b = weights.data(), *bias = at.bias, *residual = at.residual;
   void* c = at.c;
   int m = static_cast<int>(g.m), n = static_cast<int>(g.n);
-  int row_tiles = static_cast<int>(quotient(g.m, s.tile_rows()));
+  int row_tiles = static_cast<int>(ceil_div(g.m, s.tile_rows()));
   int64_t a_step = g.a_step, c_step = g.c_step, residual_step = g.residual_step;
   void* pointers[] = {&a, &b, &bias,      &residual, &c,      &alpha,
                       &m, &n, &row_tiles, &a_step,   &c_step, &residual_step};
   device::LaunchShape shape;
-  shape.blocks = static_cast<uint32_t>(row_tiles * quotient(g.n, s.tile_columns()) * s.blocks);
+  shape.blocks = static_cast<uint32_t>(row_tiles * ceil_div(g.n, s.tile_columns()) * s.blocks);
   shape.threads = static_cast<uint32_t>(32 * s.warps * s.row_warps);
   shape.overlap = overlaps_;
   stream.launch(kernels.product, shape, pointers);

@@ -1,5 +1,7 @@
 #include "extern_kernels/winograd/choice.h"
 
+#include "base/rounding.h"
+
 #include <fmt/format.h>
 
 #include "extern_kernels/winograd/tiles.h"
@@ -9,11 +11,6 @@ namespace tbx::extern_kernels::winograd {
 namespace {
 
 constexpr int64_t kLanes = 16, kPoints = 32;
-
-double round_up(int64_t n, int64_t step) {
-  const int64_t whole = (n + step - 1) / step;
-  return static_cast<double>(whole * step);
-}
 
 /// All in products of whole vectors, of which a core makes one at a time, or two: then transforms are as many
 /// more products. So these lie between what was measured on Zen 4 (140, 380) and on Zen 5: the transforms of
@@ -27,15 +24,16 @@ double reading(int64_t products, double depth, double vectors) {
 
 double transformed_work(const Sizes& s, int64_t tiles, int tile) {
   const double depth = static_cast<double>(s.in_channels),
-               vectors = round_up(s.out_channels, kLanes) / kLanes;
-  const double each = products_of(tile) * depth * vectors / kEfficiency +
-                      kTransforms[tile == 4] * (round_up(s.in_channels, kLanes) / kLanes + vectors);
+               vectors = static_cast<double>(round_up(s.out_channels, kLanes)) / kLanes;
+  const double each =
+      products_of(tile) * depth * vectors / kEfficiency +
+      kTransforms[tile == 4] * (static_cast<double>(round_up(s.in_channels, kLanes)) / kLanes + vectors);
   return each * static_cast<double>(tiles) + reading(products_of(tile), depth, vectors);
 }
 
 double direct_work(const Sizes& s) {
   const double depth = static_cast<double>(s.in_channels),
-               vectors = round_up(s.out_channels, kLanes) / kLanes;
+               vectors = static_cast<double>(round_up(s.out_channels, kLanes)) / kLanes;
   return 9 * depth * vectors * static_cast<double>(s.images * s.height * s.width) +
          reading(9, depth, vectors);
 }

@@ -404,6 +404,7 @@ private:
     w.use.has_empty_window = has_empty_window(p_, in[0], in[1], out[0]);
     w.use.has_zero_point = p_.x_zero >= 0;
     w.use.large_sums = large_sums_;
+    w.use.pixels = checked_numel(out[0].sizes.subspan(2));
     for (size_t d = 0; d < p_.dilations.size(); ++d)
       w.use.pads_dilated |= p_.dilations[d] > 1 && (p_.pads_begin[d] != 0 || p_.pads_end[d] != 0);
     return w;

@@ -22,6 +22,7 @@ struct Use {
   bool has_empty_window = false;    ///< convolutions: a result for which no element of the image counts
   bool interleaved_batches = false; ///< products: rows of several matrices take turns in an operand
   bool repeats_weights = false;     ///< products: one matrix of weights is multiplied by several matrices
+  int64_t pixels = 0;               ///< convolutions: results per image and channel
 };
 
 /// The implementation taken for one primitive.

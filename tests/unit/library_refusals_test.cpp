@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <random>
 #include <thread>
@@ -160,6 +161,38 @@ TEST(LibraryRefusals, TransposedConvolutionsOfLargeKernelsAgreeWithPlainLoops) {
     }
 }
 
+/// Nothing is stored behind the last image, whatever the number of its pixels is.
+TEST(LibraryRefusals, ConvolutionsOfOnePixelStayInTheirResult) {
+  ConvProblem p;
+  p.spatial_rank = 2;
+  p.strides = p.dilations = {1, 1};
+  p.pads_begin = p.pads_end = {0, 0};
+  for (const bool bytes : {false, true})
+    for (const int64_t pixels : {17, 27, 32, 33, 36, 39, 42, 45, 48, 64, 80}) {
+      p.precision = bytes ? Precision::strict : Precision::bf16;
+      OwnedOperand x(bytes ? DType::u8 : DType::f32, {2, 64, 1, pixels}, channels_last(4)),
+          w(bytes ? DType::i8 : DType::f32, {32, 64, 1, 1}, {});
+      if (bytes) {
+        std::ranges::fill(x.tensor->as_mutable<uint8_t>(), uint8_t{1});
+        std::ranges::fill(w.tensor->as_mutable<int8_t>(), int8_t{1});
+      } else {
+        std::ranges::fill(x.tensor->as_mutable<float>(), 1.0f);
+        std::ranges::fill(w.tensor->as_mutable<float>(), 1.0f);
+      }
+      const Dims sizes{2, 32, 1, pixels}, strides = dense_strides(sizes, channels_last(4));
+      const auto behind = static_cast<size_t>(checked_numel(sizes));
+      constexpr size_t kSpace = 32 * 64; // of two tiles
+      std::vector<int32_t> got(behind + kSpace, 4711);
+      const DType type = bytes ? DType::i32 : DType::f32;
+      const std::vector<OperandInfo> infos{x.info(), w.info(true), {}}, outs{{type, sizes, strides, nullptr}};
+      const std::vector<TensorRef> in{x.ref(), w.ref(), {}}, to{{got.data(), type, sizes, strides}};
+      run(*select(p, infos, outs).kernel, in, to);
+      const int32_t want = bytes ? 64 : std::bit_cast<int32_t>(64.0f);
+      EXPECT_EQ(std::ranges::count(got.begin(), got.begin() + behind, want), behind) << pixels;
+      EXPECT_EQ(std::ranges::count(got.begin() + behind, got.end(), 4711), kSpace) << pixels;
+    }
+}
+
 /// Rows of several matrices take turns, as heads do in [batch, row, head, column], with fewer rows than heads
 /// and with more. Operands may be rounded to bfloat16.
 TEST(LibraryRefusals, ProductsOfMatricesWhoseRowsTakeTurns) {
@@ -239,6 +272,19 @@ TEST(LibraryRefusals, TilesWithStridesAboveTheKernel) {
   EXPECT_EQ(onednn::refusal("brgconv:avx512_core_bf16", use), "");
   use.strides = reading; // the last dimension has room
   EXPECT_EQ(onednn::refusal("brgconv:avx512_core_amx", use), "");
+}
+
+/// Images of three tiles of results, of which the library stores four.
+TEST(LibraryRefusals, TilesOfOnePixelBehindTheImage) {
+  std::vector<int64_t> refused;
+  for (int64_t pixels = 0; pixels < 200; ++pixels) {
+    onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};
+    use.pixels = pixels;
+    if (!onednn::refusal("jit_1x1:avx512_core_amx", use).empty()) refused.push_back(pixels);
+    EXPECT_EQ(onednn::refusal("jit_1x1:avx512_core_vnni", use), "");
+    EXPECT_EQ(onednn::refusal("brgconv_1x1:avx512_core_amx", use), "");
+  }
+  EXPECT_EQ(refused, (std::vector<int64_t>{27, 33, 36, 39, 42, 45, 48}));
 }
 
 /// Windows without an element of the image.

@@ -287,6 +287,52 @@ TEST(LibraryRefusals, TilesOfOnePixelBehindTheImage) {
   EXPECT_EQ(refused, (std::vector<int64_t>{27, 33, 36, 39, 42, 45, 48}));
 }
 
+/// Zero points of what is padded.
+TEST(LibraryRefusals, TilesWithZeroPointsOfPaddedLines) {
+  onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};
+  const auto refused = [&](bool zero, int64_t outer, bool last) {
+    use.has_zero_point = zero;
+    use.outer_pad = outer;
+    use.pads_last = last;
+    EXPECT_EQ(onednn::refusal("jit:avx512_core_vnni", use), "");
+    return !onednn::refusal("jit:avx512_core_amx", use).empty();
+  };
+  EXPECT_TRUE(refused(true, 1, false));
+  EXPECT_TRUE(refused(true, 4, true));
+  EXPECT_FALSE(refused(true, 3, true));
+  EXPECT_FALSE(refused(true, 0, true)); // one dimension, for one
+  EXPECT_FALSE(refused(false, 4, false));
+}
+
+/// Padding before a line that is what is left over behind it.
+TEST(LibraryRefusals, PaddingAsLeftOver) {
+  onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};
+  EXPECT_EQ(onednn::refusal("brgconv:avx2", use), "");
+  use.pads_as_left_over = true;
+  for (const char* name : {"brgconv:avx2", "brgconv:avx512_core", "brgconv:avx512_core_bf16"})
+    EXPECT_NE(onednn::refusal(name, use), "") << name;
+  EXPECT_EQ(onednn::refusal("jit:avx2", use), "");
+}
+
+/// Pixels of channels that do not fill a row of a tile.
+TEST(LibraryRefusals, TilesOfSeveralPixels) {
+  const auto refused = [](int64_t bytes, int64_t kernel, int64_t stride) {
+    const std::vector<int64_t> kernels{kernel}, strides{stride};
+    onednn::Use use{dnnl::primitive::kind::convolution, false, false, kernels, strides};
+    use.pixel_bytes = bytes;
+    EXPECT_EQ(onednn::refusal("brgconv:avx512_core_vnni", use), "");
+    EXPECT_EQ(onednn::refusal("jit:avx512_core_amx", use), "");
+    return !onednn::refusal("brgconv:avx512_core_amx", use).empty();
+  };
+  EXPECT_TRUE(refused(16, 8, 8));
+  EXPECT_TRUE(refused(32, 12, 6));
+  EXPECT_TRUE(refused(96, 2, 4));
+  EXPECT_FALSE(refused(32, 2, 2)); // one row
+  EXPECT_FALSE(refused(32, 8, 2));
+  EXPECT_FALSE(refused(64, 8, 8));
+  EXPECT_FALSE(refused(33, 8, 8));
+}
+
 /// Windows without an element of the image.
 TEST(LibraryRefusals, WindowsOfPaddingAlone) {
   onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};

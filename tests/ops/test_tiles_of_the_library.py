@@ -45,10 +45,11 @@ def test_pieces_of_a_line(channels: int, kernel: int, stride: int) -> None:
     rng = np.random.default_rng(7)
     w = rng.integers(-4, 5, (48, channels, kernel))
     for dtype in (np.float32, np.uint8, np.int8):
-        x = rng.integers(0, 9, (2, channels, 12 * kernel + 5)).astype(dtype)
-        is_float = dtype == np.float32
-        got = convolution(x, w.astype(np.float32 if is_float else np.int8), (stride,), (0, 0), precision="bf16" if is_float else "strict")
-        np.testing.assert_array_equal(got, plain(x, w, (stride,), (0, 0)))
+        for images, length in ((1, 12 * kernel + 5), (3, 6 * kernel)):
+            x = rng.integers(0, 9, (images, channels, length)).astype(dtype)
+            is_float = dtype == np.float32
+            got = convolution(x, w.astype(np.float32 if is_float else np.int8), (stride,), (0, 0), precision="bf16" if is_float else "strict")
+            np.testing.assert_array_equal(got, plain(x, w, (stride,), (0, 0)))
 
 
 @pytest.mark.parametrize("pads", [(1, 0, 1, 0), (0, 0, 3, 0), (4, 1, 4, 1), (1, 1, 1, 1), (0, 1, 0, 1), (5, 2, 1, 0)])
@@ -62,15 +63,6 @@ def test_zero_points_of_padded_lines(kernel: tuple[int, int], strides: tuple[int
     x, w, zero = rng.integers(0, 256, (1, 64, *size)).astype(np.uint8), rng.integers(-128, 128, (33, 64, *kernel)).astype(np.int8), 117
     got = convolution(x, w, strides, pads, np.asarray(zero, np.uint8))
     np.testing.assert_array_equal(got, plain(x.astype(np.int64) - zero, w, strides, pads))
-
-
-@pytest.mark.parametrize("pixels", [17, 27, 32, 33, 36, 39, 42, 45, 48, 64, 80])
-def test_images_of_few_tiles(pixels: int) -> None:
-    """With two threads, each of which has images of its own."""
-    rng = np.random.default_rng(9)
-    x, w = rng.integers(0, 256, (8, 64, 1, pixels)).astype(np.uint8), rng.integers(-128, 128, (33, 64, 1, 1)).astype(np.int8)
-    for _ in range(5):
-        np.testing.assert_array_equal(convolution(x, w, (1, 1), (0, 0, 0, 0), threads=2), plain(x, w, (1, 1), (0, 0, 0, 0)))
 
 
 @pytest.mark.parametrize("kernel,stride,pad,size", [(3, 3, 2, 9), (7, 4, 3, 11), (5, 5, 3, 15), (16, 14, 8, 58), (8, 7, 4, 22), (8, 7, 3, 15)])

@@ -404,8 +404,20 @@ private:
     w.use.has_empty_window = has_empty_window(p_, in[0], in[1], out[0]);
     w.use.has_zero_point = p_.x_zero >= 0;
     w.use.large_sums = large_sums_;
-    for (size_t d = 0; d < p_.dilations.size(); ++d)
-      w.use.pads_dilated |= p_.dilations[d] > 1 && (p_.pads_begin[d] != 0 || p_.pads_end[d] != 0);
+    w.use.pixels = checked_numel(out[0].sizes.subspan(2));
+    w.use.pixel_bytes = in[1].sizes[1] * (is_byte(in[0].dtype) ? 1 : 2);
+    for (size_t d = 0; d < p_.dilations.size(); ++d) {
+      const int64_t pad = std::max(p_.pads_begin[d], p_.pads_end[d]);
+      w.use.pads_dilated |= p_.dilations[d] > 1 && pad > 0;
+      if (d + 1 < p_.dilations.size()) {
+        w.use.outer_pad = std::max(w.use.outer_pad, pad);
+        continue;
+      }
+      w.use.pads_last = pad > 0;
+      const int64_t read =
+          (out[0].sizes[d + 2] - 1) * p_.strides[d] + (in[1].sizes[d + 2] - 1) * p_.dilations[d] + 1;
+      w.use.pads_as_left_over = p_.pads_begin[d] > 0 && read == in[0].sizes[d + 2];
+    }
     return w;
   }
 

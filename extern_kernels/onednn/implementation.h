@@ -22,6 +22,13 @@ struct Use {
   bool has_empty_window = false;    ///< convolutions: a result for which no element of the image counts
   bool interleaved_batches = false; ///< products: rows of several matrices take turns in an operand
   bool repeats_weights = false;     ///< products: one matrix of weights is multiplied by several matrices
+  int64_t pixels = 0;               ///< convolutions: results per image and channel
+  int64_t pixel_bytes = 0; ///< convolutions: of the channels that a result takes, as they are multiplied
+  bool pads_last = false;  ///< convolutions: the last dimension has padding
+  /// Convolutions: as many elements stand before the first window of a line as stay unread behind the last
+  /// one.
+  bool pads_as_left_over = false;
+  int64_t outer_pad = 0; ///< convolutions: the most elements that another dimension is padded by on a side
 };
 
 /// The implementation taken for one primitive.

@@ -1,6 +1,7 @@
 // Implementations of oneDNN that give wrong results, by version. Each line is one known defect: what it does,
 // where, and the release that is without it. Tests: tests/unit/library_refusals_test.cpp.
 #include <algorithm>
+#include <numeric>
 
 #include "extern_kernels/onednn/implementation.h"
 
@@ -29,6 +30,24 @@ bool may_end_in_empty_row(const Use& use) {
 
 bool pads_dilated_with_zero_point(const Use& use) { return use.has_zero_point && use.pads_dilated; }
 
+/// Seen where the padding before a line and the negative one behind it that follows from the sizes are 0
+/// together.
+bool pads_as_left_over(const Use& use) { return use.pads_as_left_over; }
+
+/// What of the padding of lines counts as zero points is kept in memory that is too small where lines have no
+/// padding themselves, and is read at the wrong place where there are four padded lines and more on a side.
+bool pads_lines_with_zero_point(const Use& use) {
+  return use.has_zero_point && use.outer_pad > 0 && (!use.pads_last || use.outer_pad > 3);
+}
+
+/// Pixels that do not fill the 64 bytes of a row of a tile are multiplied several at a time, where kernel and
+/// stride are multiples of that number.
+bool multiplies_pixels_together(const Use& use) {
+  if (use.kernel.empty() || use.strides.empty() || use.pixel_bytes % 64 == 0) return false;
+  const int64_t together = std::gcd(use.kernel.back(), use.strides.back()) * use.pixel_bytes;
+  return together > 64 && together % 64 == 0;
+}
+
 /// Tiles (AMX) of products add zero points behind the conversion to float32, all other kernels before it.
 bool rounds_before_zero_points(const Use& use) { return use.has_zero_point && use.large_sums; }
 
@@ -37,6 +56,14 @@ bool rounds_before_zero_points(const Use& use) { return use.has_zero_point && us
 bool passes_lines(const Use& use) {
   for (size_t d = 0; d + 1 < use.kernel.size(); ++d)
     if (use.strides[d] > use.kernel[d]) return true;
+  return false;
+}
+
+/// Tiles of one pixel's kernels have as many rows as divide the results of an image, of 9 to 16 the most.
+/// From three tiles on four are stored at a time.
+bool has_three_tiles(const Use& use) {
+  for (int64_t rows = 16; rows > 8; --rows)
+    if (use.pixels % rows == 0) return use.pixels == 3 * rows;
   return false;
 }
 
@@ -62,10 +89,21 @@ constexpr Refusal kRefusals[] = {
     // Seen on tile registers alone (AMX). What of the padding counts as zero points is told wrongly.
     {dnnl::primitive::kind::convolution, "jit:", "avx512_core_amx", 300, kOpen, pads_dilated_with_zero_point,
      "zero points of padded, dilated kernels"},
+    {dnnl::primitive::kind::convolution, "brgconv:", "", 300, kOpen, pads_as_left_over,
+     "what is added is lost, or crashes, where as much is padded before a line as is left over behind it"},
+    {dnnl::primitive::kind::convolution, "jit:", "avx512_core_amx", 300, kOpen, pads_lines_with_zero_point,
+     "zero points of padded lines: wrong, or other memory is overwritten"},
+    {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_amx", 300, kOpen,
+     multiplies_pixels_together,
+     "wrong sums where pixels that fill no row of a tile are multiplied together"},
     // get_inp_size of brgemm_conv_utils takes the smaller of kernel and stride, that of brgemm_conv the
     // stride.
     {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_amx", 300, kOpen, passes_lines,
      "strides above the kernel: copied images are larger than the memory for them"},
+    // init_conf of jit_avx512_core_amx_1x1_conv_kernel in 3.2: 27, 33, 36, 39, 42, 45 and 48 results of an
+    // image.
+    {dnnl::primitive::kind::convolution, "jit_1x1:", "avx512_core_amx", 300, kOpen, has_three_tiles,
+     "writes a fourth tile of results behind the three of an image"},
     // Seen with an image of one line, dilations of 2 and padding of 3.
     {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_amx", 300, kOpen, has_empty_window,
      "crashes where the window of a result has padding alone"},

@@ -49,7 +49,12 @@ def test_windows_are_rows(isa: str, n: int, length: int, results: int, window: i
     want = plain(x, w, stride, pads) + bias[:, None]
     model = model_of(x, w, bias, True, ["n", 1, "length"], strides=[stride], pads=list(pads))
     for threads in (1, 2, 3):
-        check(tensorbox.Session(model, threads=threads, isa=isa).run({"x": x})["y"], np.maximum(want, 0), x, w)
+        try:
+            session = tensorbox.Session(model, threads=threads, isa=isa)
+        except tensorbox.ModelError as e:
+            assert "does not run isa" in str(e)
+            return
+        check(session.run({"x": x})["y"], np.maximum(want, 0), x, w)
 
 
 @pytest.mark.parametrize("height", [1, 3])

@@ -160,6 +160,34 @@ TEST(LibraryRefusals, TransposedConvolutionsOfLargeKernelsAgreeWithPlainLoops) {
     }
 }
 
+/// Nothing is stored behind the last image, whatever the number of its pixels is. With a zero point the
+/// library prefers tiles that stored more.
+TEST(LibraryRefusals, ConvolutionsOfOnePixelStayInTheirResult) {
+  ConvProblem p;
+  p.spatial_rank = 2;
+  p.strides = p.dilations = {1, 1};
+  p.pads_begin = p.pads_end = {0, 0};
+  p.x_zero = 3;
+  for (const int64_t pixels : {17, 27, 32, 33, 36, 39, 42, 45, 48, 64, 80}) {
+    OwnedOperand x(DType::u8, {2, 64, 1, pixels}, channels_last(4)), w(DType::i8, {32, 64, 1, 1}, {}),
+        zero(DType::i32, {}, {});
+    std::ranges::fill(x.tensor->as_mutable<uint8_t>(), uint8_t{5});
+    std::ranges::fill(w.tensor->as_mutable<int8_t>(), int8_t{1});
+    zero.tensor->as_mutable<int32_t>()[0] = 3;
+    const Dims sizes{2, 32, 1, pixels}, strides = dense_strides(sizes, channels_last(4));
+    const int64_t behind = checked_numel(sizes);
+    constexpr int64_t kSpace = 32 * 64; // of two tiles
+    std::vector<int32_t> got(static_cast<size_t>(behind + kSpace), 4711);
+    const std::vector<OperandInfo> infos{x.info(), w.info(true), {}, zero.info()},
+        outs{{DType::i32, sizes, strides, nullptr}};
+    const std::vector<TensorRef> in{x.ref(), w.ref(), {}, zero.ref()},
+        to{{got.data(), DType::i32, sizes, strides}};
+    run(*select(p, infos, outs).kernel, in, to);
+    EXPECT_EQ(std::count(got.begin(), got.begin() + behind, 2 * 64), behind) << pixels;
+    EXPECT_EQ(std::count(got.begin() + behind, got.end(), 4711), kSpace) << pixels;
+  }
+}
+
 /// Rows of several matrices take turns, as heads do in [batch, row, head, column], with fewer rows than heads
 /// and with more. Operands may be rounded to bfloat16.
 TEST(LibraryRefusals, ProductsOfMatricesWhoseRowsTakeTurns) {
@@ -239,6 +267,65 @@ TEST(LibraryRefusals, TilesWithStridesAboveTheKernel) {
   EXPECT_EQ(onednn::refusal("brgconv:avx512_core_bf16", use), "");
   use.strides = reading; // the last dimension has room
   EXPECT_EQ(onednn::refusal("brgconv:avx512_core_amx", use), "");
+}
+
+/// Images of three tiles of results, of which the library stores four.
+TEST(LibraryRefusals, TilesOfOnePixelBehindTheImage) {
+  std::vector<int64_t> refused;
+  for (int64_t pixels = 0; pixels < 200; ++pixels) {
+    onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};
+    use.pixels = pixels;
+    if (!onednn::refusal("jit_1x1:avx512_core_amx", use).empty()) refused.push_back(pixels);
+    EXPECT_EQ(onednn::refusal("jit_1x1:avx512_core_vnni", use), "");
+    EXPECT_EQ(onednn::refusal("brgconv_1x1:avx512_core_amx", use), "");
+  }
+  EXPECT_EQ(refused, (std::vector<int64_t>{27, 33, 36, 39, 42, 45, 48}));
+}
+
+/// Zero points of what is padded.
+TEST(LibraryRefusals, TilesWithZeroPointsOfPaddedLines) {
+  onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};
+  const auto refused = [&](bool zero, int64_t outer, bool last) {
+    use.has_zero_point = zero;
+    use.outer_pad = outer;
+    use.pads_last = last;
+    EXPECT_EQ(onednn::refusal("jit:avx512_core_vnni", use), "");
+    return !onednn::refusal("jit:avx512_core_amx", use).empty();
+  };
+  EXPECT_TRUE(refused(true, 1, false));
+  EXPECT_TRUE(refused(true, 4, true));
+  EXPECT_FALSE(refused(true, 3, true));
+  EXPECT_FALSE(refused(true, 0, true)); // one dimension, for one
+  EXPECT_FALSE(refused(false, 4, false));
+}
+
+/// Padding before a line that is what is left over behind it.
+TEST(LibraryRefusals, PaddingAsLeftOver) {
+  onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};
+  EXPECT_EQ(onednn::refusal("brgconv:avx2", use), "");
+  use.pads_as_left_over = true;
+  for (const char* name : {"brgconv:avx2", "brgconv:avx512_core", "brgconv:avx512_core_bf16"})
+    EXPECT_NE(onednn::refusal(name, use), "") << name;
+  EXPECT_EQ(onednn::refusal("jit:avx2", use), "");
+}
+
+/// Pixels of channels that do not fill a row of a tile.
+TEST(LibraryRefusals, TilesOfSeveralPixels) {
+  const auto refused = [](int64_t bytes, int64_t kernel, int64_t stride) {
+    const std::vector<int64_t> kernels{kernel}, strides{stride};
+    onednn::Use use{dnnl::primitive::kind::convolution, false, false, kernels, strides};
+    use.pixel_bytes = bytes;
+    EXPECT_EQ(onednn::refusal("brgconv:avx512_core_vnni", use), "");
+    EXPECT_EQ(onednn::refusal("jit:avx512_core_amx", use), "");
+    return !onednn::refusal("brgconv:avx512_core_amx", use).empty();
+  };
+  EXPECT_TRUE(refused(16, 8, 8));
+  EXPECT_TRUE(refused(32, 12, 6));
+  EXPECT_TRUE(refused(96, 2, 4));
+  EXPECT_FALSE(refused(32, 2, 2)); // one row
+  EXPECT_FALSE(refused(32, 8, 2));
+  EXPECT_FALSE(refused(64, 8, 8));
+  EXPECT_FALSE(refused(33, 8, 8));
 }
 
 /// Windows without an element of the image.

@@ -36,6 +36,7 @@ FAMILIES: dict[str, tuple[int, Callable[[Builder], None]]] = {
     # By name only (--family): numbers of older sweeps stay what they were.
     "conv_tiles": (0, convolutions.tiles),
     "conv_padded": (0, convolutions.padded),
+    "conv_pieces": (0, convolutions.pieces),
     "conv_transpose_padded": (0, convolutions.transpose_padded),
     "long_rows": (0, rows.long_rows),
     "weights_alone": (0, quantised.weights_alone),

@@ -84,6 +84,26 @@ def conv(b: Builder) -> None:
     b.output(y)
 
 
+def pieces(b: Builder) -> None:
+    """Lines and images that are cut into pieces: strides about as wide as the kernel, few windows, padding at one side, and what is
+    left over behind the last window."""
+    rank = b.choice((1, 1, 2))
+    c, m, group = groups_of(b)
+    kernel = [b.choice((2, 3, 4, 5, 7, 8, 12, 16)[:8 if rank == 1 else 6]) for _ in range(rank)]
+    strides = [b.choice((k, k, k, k - 1, max(1, k // 2))) for k in kernel]
+    before = [b.choice((0, 0, b.integer(0, k - 1))) for k in kernel]
+    behind = [b.choice((0, 0, 0, b.integer(0, k - 1))) for k in kernel]
+
+    def size(d: int) -> int:
+        read = (b.integer(1, 12) - 1) * strides[d] + kernel[d]  # as many as stand before are left over, or some
+        return max(read - before[d] - behind[d], 1) + b.choice((before[d] + behind[d], b.integer(0, strides[d] - 1)))
+
+    sizes = [b.sizes(lambda d=d: size(d)) for d in range(rank)]
+    x = b.input([b.batch() if b.dynamic else b.batch()[0], c, *[s if b.dynamic else s[0] for s in sizes]])
+    y = convolved(b, x, m, group, kernel, strides, [1] * rank, before + behind, b.chance(0.6))
+    b.output(post_operations(b, y, 1, 3))
+
+
 def tiles(b: Builder) -> None:
     """Convolutions of 3 x 3 elements with strides of 1 and many channels, some behind each other: what Winograd's transforms
     are for, and what is next to it."""

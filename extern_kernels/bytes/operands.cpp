@@ -195,7 +195,7 @@ void bound_groups(const std::vector<int8_t>& blocks, const Terms& terms, int8_t*
 bool has_high_bounds(const int8_t* panel, const Terms& terms) {
   constexpr int64_t kLeastGroups = 8;
   constexpr int kHigh = 200;
-  constexpr double kMostLow = 0.08;
+  constexpr double kMostLow = 0.15;
   if (terms.groups < kLeastGroups) return false;
   const Bounded bounded(panel + panel_head(Form::bounded_quads), terms);
   // Two halves, one behind the other; what fills them up is high.

@@ -70,15 +70,16 @@ TensorBox shown_half(OpContext& ctx, const TensorBox& x) {
   return x.is_identity_view() ? whole : whole.view(ctx.c, x.sizes(), x.index_map());
 }
 
-/// A view of a constant.
-static bool is_constant(OpContext& ctx, const TensorBox& x) {
+/// A view of what is in memory: of a constant, or of what each run brings or computes.
+static bool is_in_memory(OpContext& ctx, const TensorBox& x, bool constant) {
   const ir::StorageBox& storage = *x.storage();
-  return storage.is_realized() && ctx.program.at(storage.buffer()).kind == ir::BufferKind::constant;
+  return storage.is_realized() &&
+         (ctx.program.at(storage.buffer()).kind == ir::BufferKind::constant) == constant;
 }
 
 TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
   TensorBox half = shown_half(ctx, x);
-  return is_constant(ctx, half) ? half : x;
+  return is_in_memory(ctx, half, true) ? half : x;
 }
 
 namespace {
@@ -166,12 +167,12 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
   const DType right = ir::memory_type(ctx.program, y);
   // Weights are not widened where the result is narrow.
   if (ctx.program.target.cuda && is_half(right) && left == DType::f32 && gives_half(ctx) &&
-      is_constant(ctx, y)) {
+      is_in_memory(ctx, y, true)) {
     x = convert(ctx, x, right);
     left = right;
   }
   // The operand is to be narrow in memory, but is shown by what gives float32 alone, a product of float32.
-  if (!ctx.program.target.cuda && is_half(right) && left == DType::f32 && is_constant(ctx, y) &&
+  if (!ctx.program.target.cuda && is_half(right) && left == DType::f32 && is_in_memory(ctx, y, true) &&
       stores_operand(ctx, right)) {
     x = map(ctx, DType::f32, x, [](Expr e) { return e; });
     x.storage()->stored = right;
@@ -219,7 +220,8 @@ static TensorBox addend(OpContext& ctx, const TensorBox& bias, float beta, const
 
 /// Matrices times vectors as sums in loops, which read each matrix once and where it was computed: the
 /// library copies it into its blocks first. nullopt: a product for the library. Long sums for few columns
-/// are, of which a vector would read little at each step.
+/// are, of which a vector would read little at each step, and a row times a matrix that may be a constant,
+/// for which there are faster kernels.
 static std::optional<TensorBox> as_sums(OpContext& ctx, const TensorBox& a, const TensorBox& b,
                                         const SymInts& sizes, DType type) {
   const int rank = static_cast<int>(sizes.size());
@@ -227,7 +229,7 @@ static std::optional<TensorBox> as_sums(OpContext& ctx, const TensorBox& a, cons
     return std::nullopt;
   const SymInt inner = a.sizes().back();
   const bool one_column = sizes.back().is(1);
-  const bool one_row = rank > 2 && sizes[rank - 2].is(1) &&
+  const bool one_row = (rank > 2 || is_in_memory(ctx, b, false)) && sizes[rank - 2].is(1) &&
                        ir::size_hint(inner) <= kLongestOfRow * ir::size_hint(sizes.back());
   if (!one_column && !one_row) return std::nullopt;
   std::vector<int> turned = axes_from(0, rank);

@@ -8,7 +8,6 @@
 
 #include "base/dtype.h"
 #include "base/rounding.h"
-#include "extern_kernels/cuda/tensor_attention.h"
 
 namespace tbx::extern_kernels::cuda {
 

@@ -124,6 +124,14 @@ HeadsView heads_view_of(const TensorRef& t, std::span<const int64_t> sizes) {
   return v;
 }
 
+Divisor divisor_of(int64_t d) {
+  Divisor found;
+  while ((int64_t{1} << found.shift) < d) ++found.shift;
+  const auto over = static_cast<uint64_t>((int64_t{1} << found.shift) - d);
+  found.factor = static_cast<unsigned>((over << 32) / static_cast<uint64_t>(d) + 1);
+  return found;
+}
+
 PostSteps steps_of(const std::vector<PostOp>& ops, std::span<const TensorRef> inputs,
                    std::span<const int64_t> sizes) {
   PostSteps steps;

@@ -53,6 +53,10 @@ inline constexpr int kLargestCluster = 8; ///< blocks that every GPU with cluste
 /// (griddepcontrol). The fake device starts kernels early, too, but these texts have no form for it.
 bool begins_early(const device::Properties& properties);
 
+/// For n / d without a division, n below 2^31 (Granlund and Montgomery, Division by Invariant Integers using
+/// Multiplication, 1994). `d`: from 1 to 2^31.
+Divisor divisor_of(int64_t d);
+
 /// An operand that broadcasts to `sizes`, its dimensions counted from the last; absent: no data.
 View view_of(const TensorRef& t, std::span<const int64_t> sizes);
 /// The same of at most four dimensions.

@@ -218,14 +218,6 @@ std::string HeadsForm::text() const {
       shares > 0 ? kPlainHeads : kHeads);
 }
 
-Divisor divisor_of(int64_t d) {
-  Divisor found;
-  while ((int64_t{1} << found.shift) < d) ++found.shift;
-  const auto over = static_cast<uint64_t>((int64_t{1} << found.shift) - d);
-  found.factor = static_cast<unsigned>((over << 32) / static_cast<uint64_t>(d) + 1);
-  return found;
-}
-
 void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int multiprocessors) {
   const AttentionArguments& p = a.problem;
   const int64_t rows = p.heads / p.kv_heads * p.queries, key_tiles = (p.keys + form.keys() - 1) / form.keys();

@@ -47,9 +47,5 @@ struct HeadsForm {
 /// How the work is spread: fields of `a` behind `rows`. `multiprocessors`: of the GPU.
 void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int multiprocessors);
 
-/// For n / d without a division, n below 2^31 (Granlund and Montgomery, Division by Invariant Integers using
-/// Multiplication, 1994). `d`: from 1 to 2^31.
-Divisor divisor_of(int64_t d);
-
 } // namespace cuda
 } // namespace tbx::extern_kernels

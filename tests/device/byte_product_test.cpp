@@ -41,20 +41,6 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Devices, ByteProduct, testing::Values("fake", "cuda"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// All values of the type.
-Operand bytes(DType t, Dims sizes, std::vector<int> order = {}) {
-  Operand o = random_operand(t, std::move(sizes), std::move(order));
-  unsigned state = 12345;
-  for (char& b : o.bytes) b = static_cast<char>((state = state * 1664525u + 1013904223u) >> 24);
-  return o;
-}
-
-Operand zero_point(int32_t value) {
-  Operand z = random_operand(DType::i32, {1});
-  *reinterpret_cast<int32_t*>(z.bytes.data()) = value;
-  return z;
-}
-
 struct Sizes {
   Dims a, b;
 };
@@ -73,12 +59,12 @@ TEST_P(ByteProduct, Products) {
         continue; // emulated threads are slow: each form with some sizes
       const DType left = i % 2 == 0 ? DType::u8 : DType::i8, right = i < 2 ? DType::i8 : DType::u8;
       MatMulProblem p;
-      std::vector<Operand> in{bytes(left, c.a), bytes(right, c.b), {}};
+      std::vector<Operand> in{bytes_operand(left, c.a), bytes_operand(right, c.b), {}};
       if (i == 1) { // columns beside each other
         std::vector<int> order(c.b.size());
         for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int>(d);
         std::swap(order[order.size() - 1], order[order.size() - 2]);
-        in[1] = bytes(right, c.b, order);
+        in[1] = bytes_operand(right, c.b, order);
       }
       in[1].constant = i != 3;
       if (i != 1)
@@ -133,7 +119,8 @@ TEST_P(ByteProduct, Convolutions) {
     p.strides.assign(space, c.stride), p.dilations.assign(space, c.dilation);
     p.pads_begin.assign(space, c.pad), p.pads_end.assign(space, c.pad);
     const auto order = c.last ? channels_last(c.x.size()) : std::vector<int>();
-    std::vector<Operand> in{bytes(i == 1 ? DType::i8 : DType::u8, c.x, order), bytes(DType::i8, c.w), {}};
+    std::vector<Operand> in{
+        bytes_operand(i == 1 ? DType::i8 : DType::u8, c.x, order), bytes_operand(DType::i8, c.w), {}};
     in[1].constant = i != 2;
     Dims sizes{c.x[0], c.w[0]};
     for (size_t d = 0; d < space; ++d)
@@ -148,7 +135,7 @@ TEST_P(ByteProduct, Convolutions) {
         channel[1] = sizes[1];
         return channel;
       }()));
-      in.push_back(bytes(DType::u8, sizes, order));
+      in.push_back(bytes_operand(DType::u8, sizes, order));
       p.post_ops = {{PostOp::mul, 0, 0, 3},
                     {PostOp::linear, 1.0f / 128, 0},
                     {PostOp::add, 0, 0, 4},
@@ -163,14 +150,16 @@ TEST_P(ByteProduct, Convolutions) {
 TEST_P(ByteProduct, IsChosen) {
   MatMulProblem p;
   p.a_zero = 3;
-  std::vector<Operand> in{bytes(DType::u8, {3, 32}), bytes(DType::i8, {32, 16}), {}, zero_point(3)};
+  std::vector<Operand> in{
+      bytes_operand(DType::u8, {3, 32}), bytes_operand(DType::i8, {32, 16}), {}, zero_point(3)};
   in[1].constant = true;
   EXPECT_EQ(expect_right(*device_, p, in, random_operand(DType::i32, {3, 16})).candidate,
             "cuda_byte_product");
   ConvProblem conv;
   conv.strides = conv.dilations = {1, 1}, conv.pads_begin = conv.pads_end = {0, 0};
   conv.group = 4;
-  const std::vector<Operand> few{bytes(DType::u8, {1, 8, 3, 3}), bytes(DType::i8, {8, 2, 1, 1}), {}};
+  const std::vector<Operand> few{
+      bytes_operand(DType::u8, {1, 8, 3, 3}), bytes_operand(DType::i8, {8, 2, 1, 1}), {}};
   EXPECT_EQ(expect_right(*device_, conv, few, random_operand(DType::i32, {1, 8, 3, 3})).candidate,
             "cuda_conv");
 }

@@ -50,20 +50,6 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Devices, ByteRows, testing::Values("fake", "cuda"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// All values of the type.
-Operand bytes(DType t, Dims sizes, std::vector<int> order = {}) {
-  Operand o = random_operand(t, std::move(sizes), std::move(order));
-  unsigned state = 12345;
-  for (char& b : o.bytes) b = static_cast<char>((state = state * 1664525u + 1013904223u) >> 24);
-  return o;
-}
-
-Operand zero_point(int32_t value) {
-  Operand z = random_operand(DType::i32, {1});
-  *reinterpret_cast<int32_t*>(z.bytes.data()) = value;
-  return z;
-}
-
 /// What is done with the sums of a result of such a type, and its operands: of one element, of columns
 /// (`columns` are their sizes) and of all results.
 std::vector<PostOp> steps_for(DType result, int form, const Dims& sizes, const Dims& columns,
@@ -79,7 +65,7 @@ std::vector<PostOp> steps_for(DType result, int form, const Dims& sizes, const D
   if (form % 3 != 1) {
     const DType types[] = {DType::u8, DType::f32, DType::i8, DType::bf16, DType::i32};
     const DType t = types[form % 5];
-    operand(PostOp::add, size_of(t) == 1 ? bytes(t, sizes, order) : random_operand(t, sizes, order));
+    operand(PostOp::add, size_of(t) == 1 ? bytes_operand(t, sizes, order) : random_operand(t, sizes, order));
   }
   if (form % 2 == 1) steps.push_back({PostOp::relu});
   if (size_of(result) == 1) steps.insert(steps.end(), {{PostOp::linear, 1.0f / 64, 3}, {PostOp::round}});
@@ -111,7 +97,7 @@ TEST_P(ByteRows, Products) {
     for (int i = 0; i < (is_fake() ? 2 : 4); ++i, ++form) {
       const DType left = form % 2 == 0 ? DType::u8 : DType::i8, right = form % 3 < 2 ? DType::i8 : DType::u8;
       MatMulProblem p;
-      std::vector<Operand> in{bytes(left, c.a), bytes(right, c.b), {}};
+      std::vector<Operand> in{bytes_operand(left, c.a), bytes_operand(right, c.b), {}};
       in[1].constant = true;
       if (form % 4 != 1)
         p.a_zero = static_cast<int>(in.size()), in.push_back(zero_point(left == DType::u8 ? 131 : -7));
@@ -159,8 +145,9 @@ TEST_P(ByteRows, Convolutions) {
       p.strides.assign(space, c.stride), p.dilations.assign(space, c.dilation);
       p.pads_begin.assign(space, c.pad), p.pads_end.assign(space, c.pad);
       const auto order = channels_last(c.x.size());
-      std::vector<Operand> in{
-          bytes(form % 3 == 1 ? DType::i8 : DType::u8, c.x, order), bytes(DType::i8, c.w), {}};
+      std::vector<Operand> in{bytes_operand(form % 3 == 1 ? DType::i8 : DType::u8, c.x, order),
+                              bytes_operand(DType::i8, c.w),
+                              {}};
       in[1].constant = true;
       Dims sizes{c.x[0], c.w[0]};
       for (size_t d = 0; d < space; ++d)
@@ -188,8 +175,8 @@ TEST_P(ByteRows, RowsOfTheRun) {
   p.post_ops = {{PostOp::mul, 0, 0, 4}};
   std::unique_ptr<extern_kernels::ExternKernel> kernel;
   for (int64_t rows : {7, 1, 8, 20}) {
-    std::vector<Operand> in{bytes(DType::u8, {1, rows, 80}),
-                            bytes(DType::i8, {1, 80, 24}),
+    std::vector<Operand> in{bytes_operand(DType::u8, {1, rows, 80}),
+                            bytes_operand(DType::i8, {1, 80, 24}),
                             {},
                             zero_point(9),
                             random_operand(DType::f32, {1, 1, 24})};
@@ -211,7 +198,7 @@ TEST_P(ByteRows, RowsOfTheRun) {
 /// Tiles compute what rows of the kernel cannot be read of.
 TEST_P(ByteRows, LeavesTheRestToTiles) {
   for (const Sizes& c : {Sizes{{5, 64}, {64, 9}}, {{5, 40}, {40, 8}}, {{2, 5, 64}, {2, 64, 8}}}) {
-    std::vector<Operand> in{bytes(DType::u8, c.a), bytes(DType::i8, c.b), {}};
+    std::vector<Operand> in{bytes_operand(DType::u8, c.a), bytes_operand(DType::i8, c.b), {}};
     in[1].constant = true;
     Dims sizes = c.a;
     sizes.back() = c.b.back();

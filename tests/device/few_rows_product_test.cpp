@@ -28,7 +28,9 @@ public:
     GemmAddresses at{args.inputs[0].data, args.inputs[1].data, args.inputs[2].data, args.inputs[3].data,
                      args.outputs[0].data};
     ASSERT_TRUE(product_.takes(gemm_, at));
-    if (!product_.kept()) ASSERT_TRUE(product_.keep(product_.packed(*args.stream, gemm_, at)));
+    if (!product_.kept()) {
+      ASSERT_TRUE(product_.keep(product_.packed(*args.stream, gemm_, at)));
+    }
     EXPECT_GE(product_.bytes(), gemm_.n * gemm_.k * 2);
     product_.run(*args.stream, gemm_, at, alpha_, *product_.kept());
   }

@@ -104,6 +104,19 @@ Operand random_operand(DType dtype, Dims sizes, std::vector<int> order) {
   return t;
 }
 
+Operand bytes_operand(DType dtype, Dims sizes, std::vector<int> order) {
+  Operand o = random_operand(dtype, std::move(sizes), std::move(order));
+  unsigned state = 12345;
+  for (char& b : o.bytes) b = static_cast<char>((state = state * 1664525u + 1013904223u) >> 24);
+  return o;
+}
+
+Operand zero_point(int32_t value) {
+  Operand z = random_operand(DType::i32, {1});
+  *reinterpret_cast<int32_t*>(z.bytes.data()) = value;
+  return z;
+}
+
 std::vector<int> channels_last(size_t rank) {
   std::vector<int> order{0};
   for (size_t d = 2; d < rank; ++d) order.push_back(static_cast<int>(d));

@@ -24,6 +24,10 @@ struct Operand {
 /// case begins with its test, and behind end_case(). So neither tests nor cases change those of others.
 Operand random_operand(DType dtype, Dims sizes, std::vector<int> order = {});
 void end_case();
+/// The same of an integer of 8 bits, with all of its values.
+Operand bytes_operand(DType dtype, Dims sizes, std::vector<int> order = {});
+/// Of a product of these: one i32.
+Operand zero_point(int32_t value);
 
 std::vector<int> channels_last(size_t rank);
 

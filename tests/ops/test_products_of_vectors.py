@@ -15,6 +15,9 @@ SHAPES = {
     "batched_matrix_vector": [(2, 1, 9, 40), (1, 3, 40, 1)],
     "batched_row": [(4, 1, 24), (4, 24, 50)],
     "row_over_a_batch": [(1, 24), (4, 24, 50)],
+    "row": [(1, 24), (24, 50)],
+    "row_of_a_layer": [(1, 768), (768, 3072)],
+    "row_1d": [(33,), (33, 71)],
     "dots": [(6, 1, 19), (6, 19, 1)],
     "nothing_to_sum": [(3, 2, 0), (3, 0, 1)],
     "long": [(3, 40000), (40000, 1)],
@@ -55,6 +58,21 @@ def test_gemm(bias: tuple[int, ...] | None, inner: int) -> None:
     want = 0.5 * wide["a"].T @ wide["b"].T + (-2 * wide["c"] if bias else 0)
     model = model_of("Gemm", inputs, ["y"], 13, transA=1, transB=1, alpha=0.5, beta=-2.0)
     check(model, inputs, want, np.full_like(want, 10))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("terms, columns", [(1000, 333), (64, 4096), (17, 1)])
+def test_gemm_of_one_row(terms: int, columns: int, turned: bool) -> None:
+    """The matrix is an input of the run, by rows or by columns."""
+    random = np.random.default_rng(8)
+    a = random.normal(size=(1, terms)).astype(np.float32)
+    b = random.normal(size=(columns, terms) if turned else (terms, columns)).astype(np.float32)
+    c = random.normal(size=(columns,)).astype(np.float32)
+    wide = b.T.astype(np.float64) if turned else b.astype(np.float64)
+    want = a.astype(np.float64) @ wide + c
+    size = np.abs(a).astype(np.float64) @ np.abs(wide) + np.abs(c)
+    inputs = {"a": a, "b": b, "c": c}
+    check(model_of("Gemm", inputs, ["y"], 13, transB=int(turned)), inputs, want, size)
 
 
 def test_gathered_matrices() -> None:

@@ -428,6 +428,7 @@ private:
       for (OperandInfo& o : likely) make_likely(o);
       if (std::all_of(likely.begin(), likely.end(), is_known)) {
         std::vector<TensorRef> in;
+        in.reserve(likely.size());
         for (const OperandInfo& o : likely)
           in.push_back({nullptr, o.dtype, o.sizes, o.strides}); // as if at the best address
         const TensorRef out = in.back();

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ByteRows, testing::Values("fake", "cuda"),
 /// What is done with the sums of a result of such a type, and its operands: of one element, of columns
 /// (`columns` are their sizes) and of all results.
 std::vector<PostOp> steps_for(DType result, int form, const Dims& sizes, const Dims& columns,
-                              std::vector<int> order, std::vector<Operand>& in) {
+                              const std::vector<int>& order, std::vector<Operand>& in) {
   std::vector<PostOp> steps;
   if (result == DType::i32) return steps;
   auto operand = [&](PostOp::Kind kind, Operand o) {

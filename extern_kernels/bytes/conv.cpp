@@ -114,8 +114,7 @@ private:
 
   Terms terms(const Places& places) const {
     const int64_t group = group_of(form_);
-    return {places.starts.data(), static_cast<int64_t>(places.starts.size()),
-            (places.depth + group - 1) / group};
+    return {places.starts.data(), static_cast<int64_t>(places.starts.size()), ceil_div(places.depth, group)};
   }
 
   /// Elements between neighbours of each dimension of the copy.

@@ -129,9 +129,7 @@ private:
     return space;
   }
 
-  Terms terms(int64_t k, const int64_t* start) const {
-    return {start, 1, (k + group_of(form_) - 1) / group_of(form_)};
-  }
+  Terms terms(int64_t k, const int64_t* start) const { return {start, 1, ceil_div(k, group_of(form_))}; }
   int64_t matrix_bytes(const TensorRef& b) const {
     return panels_of(Stack{b}.columns()) * panel_bytes(form_, terms(Stack{b}.rows(), nullptr));
   }

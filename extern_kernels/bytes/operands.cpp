@@ -214,7 +214,7 @@ void pack_panel(Form form, int64_t panel, int64_t columns, const void* weights, 
   const int64_t* terms = steps.terms.data();
   std::array<int32_t, kPanel> totals{};
   std::vector<int8_t> blocks;
-  const Terms all{nullptr, static_cast<int64_t>(steps.places.size()), (depth + group - 1) / group};
+  const Terms all{nullptr, static_cast<int64_t>(steps.places.size()), ceil_div(depth, group)};
   if (form == Form::bounded_quads) blocks.resize(static_cast<size_t>(all.all() * kPanel * group));
   int8_t* at = form == Form::bounded_quads ? blocks.data() : to + panel_head(form);
   for (int64_t place : steps.places)

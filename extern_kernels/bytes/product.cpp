@@ -66,7 +66,7 @@ public:
     for (size_t w = 0; w < walks; ++w)
       find(w == 0 ? p_.result.steps : p_.operands[w - 1].steps, places.data() + w * kBlockRows);
     const int64_t bounds = p_.form == Form::bounded_quads ? Bounded::bounds_of(terms_) : 0,
-                  all_bounds = (end - first + kRows - 1) / kRows * bounds;
+                  all_bounds = ceil_div(end - first, kRows) * bounds;
     const Scratch scratch(all_bounds + (makes_numbers() ? (end - first) * row_bytes() : 0));
     const Numbers numbers =
         numbers_of({begins, static_cast<size_t>(end - first)}, scratch.data() + all_bounds);

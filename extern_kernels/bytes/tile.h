@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/rounding.h"
+
 namespace tbx::extern_kernels::bytes {
 
 /// Columns of a panel of packed weights.
@@ -57,7 +59,7 @@ struct Bounded {
       weights[half] = panel + 2 * count + half * kPanel / 2 * 4 * terms.all();
     }
   }
-  static int64_t bounds_of(int64_t groups) { return (groups + 31) / 32 * 32; }
+  static int64_t bounds_of(int64_t groups) { return round_up(groups, 32); }
   static int64_t bounds_of(const Terms& terms) { return terms.count * bounds_of(terms.groups); }
 };
 

@@ -24,6 +24,10 @@ using namespace cuda;
 
 namespace {
 
+const char* const kEarlyStart =
+#include "extern_kernels/cuda/early_start.inc"
+    ;
+
 const char* const kSteps =
 #include "extern_kernels/cuda/byte_steps.inc"
     ;
@@ -139,7 +143,7 @@ public:
                            vector ? "" : ", bytes one by one",
                            a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
     if (a.splits == 1 || has_clusters_) return;
-    shape.blocks = static_cast<uint32_t>(a.groups * (round_up(a.rows, kJoined) / kJoined) * a.column_tiles);
+    shape.blocks = static_cast<uint32_t>(a.groups * ceil_div<int64_t>(a.rows, kJoined) * a.column_tiles);
     shape.overlap = false;
     args.stream->launch(join_kernel(), shape, pointers);
   }
@@ -184,7 +188,7 @@ private:
     device::LaunchShape shape;
     shape.threads = 128;
     shape.blocks = static_cast<uint32_t>(
-        round_up(int64_t{call.product.rows} * (call.product.packed_terms / kRound), 128) / 128);
+        ceil_div(int64_t{call.product.rows} * (call.product.packed_terms / kRound), 128));
     shape.overlap = begins_early(device_.properties()) && shape.blocks <= device::kMostEarlyBlocks;
     void* pointers[] = {&call.product, &at};
     stream.launch(laying_kernel(windows), shape, pointers);
@@ -232,7 +236,7 @@ private:
     const int64_t padded = packed_depth(depth, taps), terms = round_up(taps * padded, kRound);
     constexpr int64_t kMost = std::numeric_limits<int>::max() - 64 * kTile;
     const int64_t columns = call.weights.columns, all = call.weights.all_columns;
-    const int64_t row_tiles = round_up(rows, kTile) / kTile, column_tiles = round_up(columns, kTile) / kTile;
+    const int64_t row_tiles = ceil_div(rows, kTile), column_tiles = ceil_div(columns, kTile);
     for (int64_t n : {rows, groups, terms, columns, all, row_tiles * column_tiles * groups * kTile / kJoined})
       call.fits = call.fits && n <= kMost;
     if (!call.fits) return call;
@@ -252,7 +256,7 @@ private:
   /// one.
   void share_terms(ByteArguments& a) const {
     const int64_t fewest = has_clusters_ ? 3 : 6;
-    const int64_t tiles = std::max<int64_t>(1, round_up(a.packed_terms, kTile) / kTile);
+    const int64_t tiles = std::max<int64_t>(1, ceil_div<int64_t>(a.packed_terms, kTile));
     const int64_t places = int64_t{2} * multiprocessors_;
     int64_t splits = std::clamp<int64_t>(places / std::max<int64_t>(1, blocks_of(a)), 1,
                                          std::max<int64_t>(1, tiles / fewest));
@@ -376,10 +380,10 @@ private:
   std::string text_of(Part part, bool vector, bool taps) const {
     return fmt::format(
         "#define PART {}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
-        "#define CLUSTERS {}\n#define OVERLAP {}\n{}{}\n{}{}",
+        "#define CLUSTERS {}\n#define OVERLAP {}\n{}{}\n{}{}{}",
         static_cast<int>(part), a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
         taps ? 1 : 0, has_clusters_ ? 1 : 0, begins_early(device_.properties()) ? 1 : 0, macros_of_end(),
-        loops_arguments(), kSteps, kText);
+        loops_arguments(), kEarlyStart, kSteps, kText);
   }
   const device::Kernel& compiled(Compiled& c, Part part, const char* name, bool vector, bool taps) const {
     std::call_once(c.once, [&] {
@@ -453,7 +457,7 @@ private:
     if (call.weights.all_columns == 0) return;
     device::LaunchShape shape;
     shape.threads = 128;
-    shape.blocks = static_cast<uint32_t>(round_up(call.weights.all_columns, 4) / 4);
+    shape.blocks = static_cast<uint32_t>(ceil_div(call.weights.all_columns, 4));
     void* pointers[] = {&call.weights};
     stream.launch(pack_kernel(), shape, pointers);
   }

@@ -13,6 +13,10 @@ namespace tbx::extern_kernels::cuda {
 
 namespace {
 
+const char* const kEarlyStart =
+#include "extern_kernels/cuda/early_start.inc"
+    ;
+
 const char* const kTileSums =
 #include "extern_kernels/cuda/tile_sums.inc"
     ;
@@ -24,6 +28,9 @@ const char* const kSteps =
 const char* const kText =
 #include "extern_kernels/cuda/byte_rows.inc"
     ;
+
+/// Tiles are faster where more are to be expected (an H200).
+constexpr double kMostCycles = 10000;
 
 /// The step from a row to the next, if it is the same for all of them.
 std::optional<int64_t> step_of(const int* sizes, const long long* strides) {
@@ -60,7 +67,6 @@ FewRowsExpected ByteRows::expect(int64_t rows, int64_t columns, int64_t terms) c
 }
 
 bool ByteRows::pays(int64_t rows, int64_t columns, int64_t terms) const {
-  constexpr double kMostCycles = 10000; // measured on an H200
   return expect(rows, columns, terms).cycles <= kMostCycles;
 }
 
@@ -131,8 +137,9 @@ std::optional<ByteRows::Work> ByteRows::work_of(const ByteArguments& call, bool 
     steps += fmt::format(" x = step<{}>(x, p.factors[{}][0], p.factors[{}][1], {});", op.kind, i, i,
                          has_operand ? fmt::format("OF({})", i) : "0");
   }
-  if (!pays(call.rows, call.columns, call.packed_terms)) return std::nullopt;
-  const FewRowsShape s = expect(call.rows, call.columns, call.packed_terms).shape;
+  const FewRowsExpected expected = expect(call.rows, call.columns, call.packed_terms);
+  if (expected.cycles > kMostCycles) return std::nullopt;
+  const FewRowsShape& s = expected.shape;
   const int64_t chunks = ceil_div(ceil_div(call.packed_terms, kChunk), int64_t{s.blocks} * s.warps);
   work.macros += fmt::format(
       "\n#define STEPS{}\n#define A_SIGNED {}\n#define B_SIGNED {}\n#define RESULT {}\n#define TERMS {}\n"
@@ -157,7 +164,7 @@ const ByteRows::Kernel& ByteRows::kernel_of(const std::string& macros) const {
   std::scoped_lock lock(mutex_);
   Kernel& kernel = kernels_[macros];
   if (!kernel.module) {
-    kernel.module = load_(macros + loops_arguments() + kTileSums + kSteps + kText);
+    kernel.module = load_(macros + loops_arguments() + kEarlyStart + kTileSums + kSteps + kText);
     kernel.kernel = kernel.module->kernel("byte_rows");
   }
   return kernel;

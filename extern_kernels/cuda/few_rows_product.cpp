@@ -16,6 +16,10 @@ const char* const kHalfTiles =
 #include "extern_kernels/cuda/half_tiles.inc"
     ;
 
+const char* const kEarlyStart =
+#include "extern_kernels/cuda/early_start.inc"
+    ;
+
 const char* const kTileSums =
 #include "extern_kernels/cuda/tile_sums.inc"
     ;
@@ -121,7 +125,7 @@ const FewRowsProduct::Kernels& FewRowsProduct::kernels_for(const Gemm& g) const 
   std::scoped_lock lock(mutex_);
   Kernels& kernels = kernels_[macros];
   if (!kernels.module) {
-    kernels.module = load_(macros + kHalfTiles + kTileSums + kText);
+    kernels.module = load_(macros + kHalfTiles + kEarlyStart + kTileSums + kText);
     kernels.product = kernels.module->kernel("few_rows_product");
     kernels.pack = kernels.module->kernel("pack_few_rows");
     kernels.lead = kernels.module->kernel("lead_few_rows");

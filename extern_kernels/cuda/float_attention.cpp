@@ -17,6 +17,10 @@ using namespace cuda;
 
 namespace {
 
+const char* const kEarlyStart =
+#include "extern_kernels/cuda/early_start.inc"
+    ;
+
 const char* const kFloatText =
 #include "extern_kernels/cuda/float_attention.inc"
     ;
@@ -122,10 +126,10 @@ private:
       module = load_(fmt::format(
           "#define DEPTH {}\n#define WIDTH {}\n#define VECTOR {}\n#define MASK {}\n#define EACH {}\n"
           "#define GROUPS {}\n#define BLOCKS {}\n#define OVER {}\n#define TOGETHER {}\n#define OVERLAP "
-          "{}\n{}\n{}",
+          "{}\n{}\n{}{}",
           in_vectors(depth_), in_vectors(width_), vector ? 1 : 0, static_cast<int>(mask_), sharing.each,
           sharing.groups, sharing.blocks, lies_over(depth_, sharing) ? 1 : 0, sharing.together,
-          begins_early(properties_) ? 1 : 0, loops_arguments(), kFloatText));
+          begins_early(properties_) ? 1 : 0, loops_arguments(), kEarlyStart, kFloatText));
     return module->kernel("float_attention");
   }
 

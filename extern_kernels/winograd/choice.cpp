@@ -24,16 +24,16 @@ double reading(int64_t products, double depth, double vectors) {
 
 double transformed_work(const Sizes& s, int64_t tiles, int tile) {
   const double depth = static_cast<double>(s.in_channels),
-               vectors = static_cast<double>(round_up(s.out_channels, kLanes)) / kLanes;
+               vectors = static_cast<double>(ceil_div(s.out_channels, kLanes));
   const double each =
       products_of(tile) * depth * vectors / kEfficiency +
-      kTransforms[tile == 4] * (static_cast<double>(round_up(s.in_channels, kLanes)) / kLanes + vectors);
+      kTransforms[tile == 4] * (static_cast<double>(ceil_div(s.in_channels, kLanes)) + vectors);
   return each * static_cast<double>(tiles) + reading(products_of(tile), depth, vectors);
 }
 
 double direct_work(const Sizes& s) {
   const double depth = static_cast<double>(s.in_channels),
-               vectors = static_cast<double>(round_up(s.out_channels, kLanes)) / kLanes;
+               vectors = static_cast<double>(ceil_div(s.out_channels, kLanes));
   return 9 * depth * vectors * static_cast<double>(s.images * s.height * s.width) +
          reading(9, depth, vectors);
 }

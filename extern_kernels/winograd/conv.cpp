@@ -65,7 +65,7 @@ private:
           columns(y.sizes[3], k.p_.dilations[1], k.tile_) {
       // Whole lines, and an odd number of them from row to row: powers of two would meet in one set of the
       // cache.
-      line = (round_up(kernel.weights_.in_channels(), kLine) / kLine | 1) * kLine;
+      line = (ceil_div(kernel.weights_.in_channels(), kLine) | 1) * kLine;
       if (kernel.p_.has_bias) bias = to_dense<float>(args.inputs[2]);
       const int64_t panels = kernel.weights_.panels(), size = sizeof(float);
       cut = cut_tasks(y.sizes[0] * rows.count() * columns.count(), panels,

@@ -2,40 +2,18 @@
 // on a GPU where there is one. Sums are exact, so results must be equal.
 #include <gtest/gtest.h>
 
-#include "device/fake/fake_device.h"
-#include "extern_kernels/cuda/byte_product.h"
+#include "byte_kernels_helper.h"
 #include "extern_kernels/cuda/select.h"
-#include "extern_kernels/cuda/tensor_attention.h"
-#include "library_kernels_helper.h"
 
 namespace tbx::test {
 namespace {
 
-class ByteProduct : public testing::TestWithParam<const char*> {
+class ByteProduct : public ByteKernels {
 protected:
-  void SetUp() override {
-    std::string why;
-    device_ = open_for_test(GetParam(), why);
-    if (!device_) GTEST_SKIP() << why;
-    if (!is_fake() && !extern_kernels::has_tensor_cores(device_->properties()))
-      GTEST_SKIP() << device_->properties().architecture;
-  }
-  bool is_fake() const { return device::is_fake(*device_); }
   void check(const Problem& p, const std::vector<Operand>& in, const Operand& out) {
-    const auto infos = infos_of(in), outs = infos_of({out});
-    ASSERT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
-    const auto load = [this](const std::string& text) {
-      if (text.starts_with("#define PART 0")) return load_text(*device_, text, {"byte_product"});
-      if (text.starts_with("#define PART 1")) return load_text(*device_, text, {"join_bytes", "pack_bytes"});
-      if (text.starts_with("#define PART 2")) return load_text(*device_, text, {"lay_bytes"});
-      return load_text(*device_, text, {"byte_rows"});
-    };
-    // A small device, so that few tiles are shared by few blocks.
-    const auto kernel = is_fake() ? extern_kernels::make_byte_product(*device_, p, infos, outs, load, 2)
-                                  : extern_kernels::make_byte_product(*device_, p, infos, outs);
-    expect_right(*device_, *kernel, p, in, out);
+    constexpr int kMultiprocessors = 2; // so that few tiles are shared by few blocks
+    expect_right(*device_, *make(p, infos_of(in), infos_of({out}), kMultiprocessors), p, in, out);
   }
-  std::shared_ptr<device::Device> device_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, ByteProduct, testing::Values("fake", "cuda"),

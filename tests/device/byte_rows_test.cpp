@@ -3,48 +3,24 @@
 // exact, so results must be equal.
 #include <gtest/gtest.h>
 
-#include "device/fake/fake_device.h"
-#include "extern_kernels/cuda/byte_product.h"
-#include "extern_kernels/cuda/tensor_attention.h"
+#include "byte_kernels_helper.h"
 #include "extern_kernels/library_kernel.h"
-#include "library_kernels_helper.h"
 
 namespace tbx::test {
 namespace {
 
 using extern_kernels::OperandInfo;
 
-class ByteRows : public testing::TestWithParam<const char*> {
+class ByteRows : public ByteKernels {
 protected:
-  void SetUp() override {
-    std::string why;
-    device_ = open_for_test(GetParam(), why);
-    if (!device_) GTEST_SKIP() << why;
-    if (!is_fake() && !extern_kernels::has_tensor_cores(device_->properties()))
-      GTEST_SKIP() << device_->properties().architecture;
-  }
-  bool is_fake() const { return device::is_fake(*device_); }
-  std::unique_ptr<extern_kernels::ExternKernel> make(const Problem& p, std::vector<OperandInfo> infos,
-                                                     std::vector<OperandInfo> outs) {
-    EXPECT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
-    const auto load = [this](const std::string& text) {
-      if (text.starts_with("#define PART 0")) return load_text(*device_, text, {"byte_product"});
-      if (text.starts_with("#define PART 1")) return load_text(*device_, text, {"join_bytes", "pack_bytes"});
-      if (text.starts_with("#define PART 2")) return load_text(*device_, text, {"lay_bytes"});
-      return load_text(*device_, text, {"byte_rows"});
-    };
-    // Of one multiprocessor small products have blocks of all shapes.
-    return is_fake() ? extern_kernels::make_byte_product(*device_, p, infos, outs, load, 1)
-                     : extern_kernels::make_byte_product(*device_, p, infos, outs);
-  }
+  static constexpr int kMultiprocessors = 1; ///< small products have blocks of all shapes then
   void check(const Problem& p, const std::vector<Operand>& in, const Operand& out, bool few_rows = true) {
-    const auto kernel = make(p, infos_of(in), infos_of({out}));
+    const auto kernel = make(p, infos_of(in), infos_of({out}), kMultiprocessors);
     expect_right(*device_, *kernel, p, in, out);
     const auto notes = dynamic_cast<const extern_kernels::LibraryKernel&>(*kernel).implementations();
     ASSERT_EQ(notes.size(), 1U);
     EXPECT_EQ(notes[0].find("of few rows") != std::string::npos, few_rows) << notes[0];
   }
-  std::shared_ptr<device::Device> device_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, ByteRows, testing::Values("fake", "cuda"),
@@ -185,7 +161,7 @@ TEST_P(ByteRows, RowsOfTheRun) {
     if (!kernel) {
       std::vector<OperandInfo> infos = infos_of(in), outs = infos_of({out});
       for (OperandInfo* o : {&infos[0], &outs[0]}) o->sizes[0] = o->sizes[1] = -1, o->strides.clear();
-      kernel = make(p, infos, outs);
+      kernel = make(p, infos, outs, kMultiprocessors);
     }
     SCOPED_TRACE(testing::Message() << rows << " rows");
     expect_right(*device_, *kernel, p, in, out);
